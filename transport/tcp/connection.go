@@ -1,0 +1,147 @@
+package tcp
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"kvbench/transport"
+)
+
+// connection is what an initiator and a target have in common: streams, regions,
+// and one error that ends everything.
+type connection struct {
+	cfg     transport.Config
+	streams []*stream
+	regions regionTable
+
+	mu      sync.Mutex
+	err     error
+	wg      sync.WaitGroup
+	closing chan struct{} // closed when the connection begins to end
+	stopped chan struct{} // closed when its goroutines have ended
+	dead    chan struct{} // closed when every outstanding transfer has been accounted for
+}
+
+func newConnection(cfg transport.Config, streams []*stream) *connection {
+	return &connection{
+		cfg: cfg, streams: streams,
+		closing: make(chan struct{}), stopped: make(chan struct{}), dead: make(chan struct{}),
+	}
+}
+
+// run starts a goroutine whose error ends the connection.
+func (c *connection) run(f func() error) {
+	c.wg.Go(func() {
+		if err := f(); err != nil {
+			c.fail(err)
+		}
+	})
+}
+
+// supervise calls last when the connection's goroutines have ended.
+func (c *connection) supervise(last func()) {
+	go func() {
+		c.wg.Wait()
+		close(c.stopped)
+		last()
+		close(c.dead)
+	}()
+}
+
+// fail ends the connection for the first reason given.
+func (c *connection) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return
+	}
+	c.err = err
+	close(c.closing)
+	for _, s := range c.streams {
+		s.shut()
+	}
+}
+
+// Err returns why the connection ended, or nil.
+func (c *connection) Err() error {
+	if !isClosed(c.closing) {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// Close implements transport.Endpoint. When it returns, no registered memory is touched any more.
+func (c *connection) Close() error {
+	c.fail(transport.ErrClosed)
+	<-c.dead
+	return nil
+}
+
+// Register implements transport.Endpoint.
+func (c *connection) Register(m transport.Memory) (transport.Region, error) {
+	if err := c.Err(); err != nil {
+		return transport.Region{}, err
+	}
+	return c.regions.register(m)
+}
+
+// Deregister implements transport.Endpoint.
+func (c *connection) Deregister(r transport.Region) error { return c.regions.deregister(r) }
+
+// moved counts the bytes that the streams have moved, as far as this side can
+// see: the kernel's acknowledged bytes are part of it where it tells.
+func (c *connection) moved() int64 {
+	var n int64
+	for _, s := range c.streams {
+		n += s.progress.Load() + s.acknowledged()
+	}
+	return n
+}
+
+// Path implements transport.Endpoint.
+func (c *connection) Path() transport.Path {
+	device := deviceOf(c.streams[0].conn.LocalAddr())
+	p := transport.Path{Lane: "tcp", Device: device, Details: map[string]any{}}
+	if device != "" {
+		p.Lane += "/" + device
+	}
+	var stats []StreamStats
+	for _, s := range c.streams {
+		stats = append(stats, s.stats())
+	}
+	p.Details["streams"] = stats
+	return p
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// refusal picks the code that tells the peer why its frame was not taken.
+func refusal(err error) (abortCode, bool) {
+	switch {
+	case errors.Is(err, transport.ErrRegion):
+		return abortRegion, true
+	case errors.Is(err, transport.ErrBounds):
+		return abortBounds, true
+	case errors.Is(err, transport.ErrProtocol):
+		return abortProtocol, true
+	}
+	return 0, false
+}
+
+// describe says of any end of a connection which of the contract's errors it is.
+func describe(err error) error {
+	if errors.Is(err, transport.ErrClosed) || errors.Is(err, transport.ErrPeer) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", transport.ErrPeer, err)
+}

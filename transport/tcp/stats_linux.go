@@ -1,0 +1,44 @@
+package tcp
+
+import "golang.org/x/sys/unix"
+
+// tcpInfo asks the kernel about the stream's socket. It returns nil once the socket is closed.
+func (s *stream) tcpInfo() (info *unix.TCPInfo, sendBuffer, receiveBuffer int) {
+	raw, err := s.conn.SyscallConn()
+	if err != nil {
+		return nil, 0, 0
+	}
+	err = raw.Control(func(fd uintptr) {
+		info, _ = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		sendBuffer, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF)
+		receiveBuffer, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF)
+	})
+	if err != nil {
+		return nil, 0, 0
+	}
+	return info, sendBuffer, receiveBuffer
+}
+
+func (s *stream) kernelStats(st *StreamStats) {
+	info, snd, rcv := s.tcpInfo()
+	if info == nil {
+		return
+	}
+	st.SendBufferBytes, st.ReceiveBufferBytes = snd, rcv
+	st.AckedBytes, st.ReceivedBytes = info.Bytes_acked, info.Bytes_received
+	st.Retransmits, st.RTTMicroseconds = info.Total_retrans, info.Rtt
+	st.MSS, st.CongestionWindow = info.Snd_mss, info.Snd_cwnd
+	if info.Busy_time > 0 {
+		st.ReceiveWindowLimited = float64(info.Rwnd_limited) / float64(info.Busy_time)
+		st.SendBufferLimited = float64(info.Sndbuf_limited) / float64(info.Busy_time)
+	}
+}
+
+// acknowledged returns how many bytes the peer's kernel has acknowledged.
+func (s *stream) acknowledged() int64 {
+	info, _, _ := s.tcpInfo()
+	if info == nil {
+		return 0
+	}
+	return int64(info.Bytes_acked)
+}

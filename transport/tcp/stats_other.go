@@ -1,0 +1,7 @@
+//go:build !linux
+
+package tcp
+
+func (s *stream) kernelStats(*StreamStats) {}
+
+func (s *stream) acknowledged() int64 { return 0 }

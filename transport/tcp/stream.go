@@ -1,0 +1,117 @@
+package tcp
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"kvbench/transport"
+)
+
+// stream is one TCP connection of a data connection. One goroutine writes, one reads.
+type stream struct {
+	conn   *net.TCPConn
+	closed atomic.Bool
+	out    vector
+	in     vector
+
+	// progress counts bytes moved either way, headers included, so that a
+	// watchdog can tell a slow peer from a dead one.
+	progress atomic.Int64
+
+	sent, received traffic
+}
+
+// traffic counts what crossed a stream in one direction.
+type traffic struct{ payload, overhead atomic.Int64 }
+
+func (t *traffic) add(payload, overhead int64) {
+	t.payload.Add(payload)
+	t.overhead.Add(overhead)
+}
+
+// newStream prepares a connected socket. It owns conn from then on.
+func newStream(conn *net.TCPConn, cfg transport.Config) (*stream, error) {
+	s := &stream{conn: conn}
+	if err := tune(conn, cfg); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	if err := s.out.init(s, cfg.BusyPoll); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	if err := s.in.init(s, cfg.BusyPoll); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// tune sets the socket options that every data stream has.
+func tune(conn *net.TCPConn, cfg transport.Config) error {
+	if err := conn.SetNoDelay(true); err != nil {
+		return fmt.Errorf("set TCP_NODELAY: %w", err)
+	}
+	if cfg.SocketBuffer > 0 {
+		if err := errors.Join(conn.SetReadBuffer(cfg.SocketBuffer), conn.SetWriteBuffer(cfg.SocketBuffer)); err != nil {
+			return fmt.Errorf("set socket buffers to %d bytes: %w", cfg.SocketBuffer, err)
+		}
+	}
+	probes := 3
+	every := max(cfg.PeerTimeout/time.Duration(probes+1), time.Second)
+	if err := conn.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: every, Interval: every, Count: probes}); err != nil {
+		return fmt.Errorf("set TCP keepalive: %w", err)
+	}
+	return setUserTimeout(conn, cfg.PeerTimeout)
+}
+
+// shut makes reads and writes in progress return.
+func (s *stream) shut() {
+	s.closed.Store(true)
+	s.conn.Close()
+}
+
+// peerError says that the peer has gone, from what a read or write returned.
+func peerError(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("%w: it closed the connection", transport.ErrPeer)
+	}
+	return fmt.Errorf("%w: %w", transport.ErrPeer, err)
+}
+
+// flush writes the buffers that were added to out.
+func (s *stream) flush(payload, overhead int64) error {
+	if err := s.out.writeAll(); err != nil {
+		return peerError(err)
+	}
+	s.sent.add(payload, overhead)
+	return nil
+}
+
+// readFull fills b.
+func (s *stream) readFull(b []byte) error {
+	s.in.reset()
+	s.in.add(b)
+	return s.fill(0, int64(len(b)))
+}
+
+// fill reads the buffers that were added to in.
+func (s *stream) fill(payload, overhead int64) error {
+	if err := s.in.readAll(); err != nil {
+		return peerError(err)
+	}
+	s.received.add(payload, overhead)
+	return nil
+}
+
+// sendControl sends a frame that is only a header. buf holds headerSize bytes.
+func (s *stream) sendControl(h header, buf []byte) error {
+	h.put(buf)
+	s.out.reset()
+	s.out.add(buf[:headerSize])
+	return s.flush(0, headerSize)
+}

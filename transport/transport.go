@@ -1,0 +1,305 @@
+// Package transport is the contract between a benchmark run and the thing that
+// moves bytes: one-sided WRITE and READ between registered memory of two
+// processes, completed only on delivery.
+//
+// One side is the initiator: it posts transfers. The other is the target: its
+// memory is written or read, and it is told of each transfer that was
+// delivered. Which side dials and which listens is a separate question, so that
+// only one host needs a reachable port: Dial makes an initiator and DialTarget
+// a target, and a Listener accepts the opposite role.
+//
+// Everything that must reach the peer before data can flow (the listener's
+// Address, the Advertisement of the target's memory) is opaque bytes carried by
+// the caller's control channel.
+//
+// The package is called by bench and implemented by the packages below it. It
+// uses the standard library only. Package transporttest holds the conformance
+// suite that every implementation passes.
+package transport
+
+import (
+	"context"
+	"time"
+)
+
+// Transport makes connections of one kind. Its methods are safe for concurrent use.
+type Transport interface {
+	// Name is what the command line calls the transport: tcp, rdma, cuda.
+	Name() string
+
+	// Probe returns nil where the transport can be used on this host. Otherwise
+	// it returns an error that wraps ErrUnavailable and says what is missing and
+	// how to mend it.
+	Probe(ctx context.Context) error
+
+	// Capabilities says what the transport can do, as data.
+	Capabilities() Capabilities
+
+	// Listen opens a place to connect to. The context bounds the call only.
+	Listen(ctx context.Context, cfg Config) (Listener, error)
+
+	// Dial connects as initiator to a listener that calls AcceptTarget.
+	Dial(ctx context.Context, addr Address, cfg Config) (Initiator, error)
+
+	// DialTarget connects as target to a listener that calls AcceptInitiator.
+	DialTarget(ctx context.Context, addr Address, cfg Config) (Target, error)
+}
+
+// Address says how to reach a Listener. Its content belongs to the transport; it
+// may hold a secret that admits the dialler, so it travels only on an
+// authenticated control channel.
+type Address []byte
+
+// Advertisement describes a target's registered regions to an initiator. Its
+// content belongs to the transport.
+type Advertisement []byte
+
+// Capabilities says what a transport can do.
+type Capabilities struct {
+	Write        bool         // the initiator can write the target's memory
+	Read         bool         // the initiator can read the target's memory
+	Memory       []MemoryKind // kinds of memory that can be registered
+	SameHostOnly bool         // both processes must run on one host
+	MaxStreams   int          // largest Config.Streams; 0 is no limit
+}
+
+// MemoryKind is where memory lives.
+type MemoryKind string
+
+// The kinds of memory.
+const (
+	HostMemory MemoryKind = "host"
+	CUDAMemory MemoryKind = "cuda"
+)
+
+// Memory is a piece of memory to register. The caller keeps it alive and in
+// place until the region is deregistered or the connection closed.
+type Memory struct {
+	Kind  MemoryKind
+	Bytes []byte // host memory
+
+	// Device memory, which Go must not touch.
+	Device  int
+	Pointer uintptr
+	Length  int64
+}
+
+// HostBytes describes host memory.
+func HostBytes(b []byte) Memory { return Memory{Kind: HostMemory, Bytes: b} }
+
+// Size returns the length in bytes.
+func (m Memory) Size() int64 {
+	if m.Kind == CUDAMemory {
+		return m.Length
+	}
+	return int64(len(m.Bytes))
+}
+
+// Config is what a connection is made with. The zero value is usable.
+type Config struct {
+	// Listen is where a network transport binds its listener, as host:port; port
+	// 0 lets the kernel choose. Empty means 127.0.0.1:0.
+	Listen string `json:"listen,omitempty"`
+	// Advertise is the host that a dialler should use in place of the bound one,
+	// for a listener bound to every interface. Empty keeps the bound host.
+	Advertise string `json:"advertise,omitempty"`
+	// Streams is how many parallel connections carry one initiator's transfers. 0 means 1.
+	Streams int `json:"streams"`
+	// MaxOutstanding bounds the transfers posted and not yet completed. 0 means 256.
+	MaxOutstanding int `json:"max_outstanding"`
+	// MaxDescriptors bounds the descriptors of one transfer. 0 means 1<<20.
+	MaxDescriptors int `json:"max_descriptors"`
+	// SocketBuffer is the size of each socket's send and receive buffer in bytes. 0
+	// leaves them to the kernel.
+	SocketBuffer int `json:"socket_buffer_bytes,omitempty"`
+	// BusyPoll spins for data instead of sleeping: a lower and steadier latency
+	// for a whole core.
+	BusyPoll bool `json:"busy_poll,omitempty"`
+	// PeerTimeout is how long a peer that stopped answering keeps a transfer
+	// outstanding before it fails with ErrPeer. 0 means 10 s.
+	PeerTimeout time.Duration `json:"peer_timeout_ns,omitempty"`
+}
+
+// The defaults behind Config's zero values.
+const (
+	DefaultMaxOutstanding = 256
+	DefaultMaxDescriptors = 1 << 20
+	DefaultPeerTimeout    = 10 * time.Second
+)
+
+// WithDefaults returns c with its zero values replaced.
+func (c Config) WithDefaults() Config {
+	if c.Listen == "" {
+		c.Listen = "127.0.0.1:0"
+	}
+	if c.Streams == 0 {
+		c.Streams = 1
+	}
+	if c.MaxOutstanding == 0 {
+		c.MaxOutstanding = DefaultMaxOutstanding
+	}
+	if c.MaxDescriptors == 0 {
+		c.MaxDescriptors = DefaultMaxDescriptors
+	}
+	if c.PeerTimeout == 0 {
+		c.PeerTimeout = DefaultPeerTimeout
+	}
+	return c
+}
+
+// Listener accepts connections in whichever role the dialler left over.
+type Listener interface {
+	// Address is what a dialler needs.
+	Address() Address
+	// AcceptTarget returns the target of the next connection made with Dial.
+	AcceptTarget(ctx context.Context) (Target, error)
+	// AcceptInitiator returns the initiator of the next connection made with DialTarget.
+	AcceptInitiator(ctx context.Context) (Initiator, error)
+	// Close stops accepting. Connections already accepted live on.
+	Close() error
+}
+
+// Endpoint is what an initiator and a target have in common.
+type Endpoint interface {
+	// Register makes memory usable for transfers. It may be slow (pinning,
+	// mapping): callers time it apart from transfers.
+	Register(m Memory) (Region, error)
+	// Deregister ends the use of a region. It returns ErrBusy while a transfer
+	// posted here still uses it and ErrRegion for a region that is not registered here.
+	Deregister(r Region) error
+	// Path says which lane carries the data. What it says of the lane is final
+	// once a transfer has completed.
+	Path() Path
+	// Close ends the connection. It is safe to call twice, and at any time.
+	Close() error
+}
+
+// Initiator posts transfers. Post and Poll are called from one goroutine.
+type Initiator interface {
+	Endpoint
+	// Import makes the regions of the target's advertisement known, in the
+	// order in which they were advertised.
+	Import(ad Advertisement) ([]RemoteRegion, error)
+	// Post hands over a transfer and never waits for the network. The
+	// transfer's descriptors must stay unchanged until its delivery. It returns
+	// ErrQueueFull when MaxOutstanding transfers are outstanding, ErrBounds or
+	// ErrRegion for a transfer that does not fit the regions, and ErrClosed or an
+	// error that wraps ErrPeer once the connection has ended.
+	Post(t Transfer) error
+	// Poll fills done with completions that have arrived and returns how many. It
+	// does not wait. Each posted transfer is delivered or fails exactly once.
+	Poll(done []Completion) (int, error)
+	// Wait returns once Poll would find something, or with the context's error.
+	Wait(ctx context.Context) error
+}
+
+// Target offers its memory to an initiator.
+type Target interface {
+	Endpoint
+	// Advertise describes regions registered here to the peer's Import.
+	Advertise(regions ...Region) (Advertisement, error)
+	// Notifications waits for transfers that were delivered, fills notices with
+	// them in the order of delivery and returns how many. After a WRITE's notice
+	// its bytes are visible here; after a READ's notice the initiator has them.
+	// A target whose notices are not taken may hold its initiator back once
+	// MaxOutstanding of them wait. It returns ErrClosed after Close and an error that wraps ErrPeer when the
+	// peer has gone.
+	Notifications(ctx context.Context, notices []Notice) (int, error)
+}
+
+// Region is memory registered at this side of a connection.
+type Region struct {
+	ID   uint32
+	Size int64
+}
+
+// RemoteRegion is the peer's registered memory, as imported here.
+type RemoteRegion struct {
+	ID   uint32
+	Size int64
+}
+
+// Op is the direction of a one-sided operation.
+type Op uint8
+
+// The operations.
+const (
+	Write Op = iota + 1 // the initiator's memory to the target's
+	Read                // the target's memory to the initiator's
+)
+
+// String returns WRITE or READ.
+func (o Op) String() string {
+	switch o {
+	case Write:
+		return "WRITE"
+	case Read:
+		return "READ"
+	}
+	return "unknown operation"
+}
+
+// Descriptor is one contiguous range of bytes to move. Descriptors of one
+// transfer must not overlap at the side that is written.
+type Descriptor struct {
+	Local  int64 // offset in the initiator's region
+	Remote int64 // offset in the target's region
+	Length int64
+}
+
+// Transfer is a set of descriptors posted together: normally one layer of one request.
+type Transfer struct {
+	ID          uint64 // the caller's name for it; seen in Completion and Notice
+	Op          Op
+	Local       Region
+	Remote      RemoteRegion
+	Descriptors []Descriptor
+	// ReportLocal asks for a completion of stage LocallyComplete too.
+	ReportLocal bool
+}
+
+// Stage says what a completion is of.
+type Stage uint8
+
+// The stages.
+const (
+	LocallyComplete Stage = iota + 1 // a WRITE's source may be reused
+	Delivered                        // every byte is visible at its destination
+)
+
+// Completion reports on one posted transfer. Times are on the initiator's
+// clock, as returned by Now.
+type Completion struct {
+	ID    uint64
+	Stage Stage
+	Bytes int64
+	// Local is when the source of a WRITE became reusable. For a READ it equals Delivered.
+	Local time.Duration
+	// Delivered is when delivery was known here: for a WRITE the target's
+	// acknowledgement, for a READ the last byte in place.
+	Delivered time.Duration
+	// Err is nil, or says why the transfer failed: it wraps ErrClosed, ErrPeer
+	// or ErrProtocol.
+	Err error
+}
+
+// Notice tells a target of one delivered transfer.
+type Notice struct {
+	ID    uint64
+	Op    Op
+	Bytes int64
+	At    time.Duration // the target's clock, as returned by Now
+}
+
+// Path says what really carried the data.
+type Path struct {
+	Lane     string         `json:"lane"`     // protocol and device, such as tcp/eth0
+	Device   string         `json:"device"`   // network device, or empty where unknown
+	Emulated bool           `json:"emulated"` // software stands in for the hardware that the lane names
+	Details  map[string]any `json:"details,omitempty"`
+}
+
+var epoch = time.Now()
+
+// Now returns the process's monotonic clock, which Completion and Notice use.
+func Now() time.Duration { return time.Since(epoch) }

@@ -1,0 +1,528 @@
+package transporttest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+
+	"kvbench/transport"
+)
+
+// bodies are the cases that run for every operation that the transport has, with
+// either side dialling.
+var bodies = []struct {
+	name string
+	body func(*check)
+}{
+	{"Sizes", testSizes},
+	{"ScatterGather", testScatterGather},
+	{"Outstanding", testOutstanding},
+	{"QueueFull", testQueueFull},
+	{"BackToBack", testBackToBack},
+	{"SourceReuse", testSourceReuse},
+	{"ReportLocalAtDelivery", testReportLocal},
+	{"Bounds", testBounds},
+	{"Regions", testRegions},
+	{"DeregisterBusy", testDeregisterBusy},
+	{"DeregisterAtTarget", testDeregisterAtTarget},
+	{"CloseBusy", testCloseBusy},
+	{"TargetDies", testTargetDies},
+	{"InitiatorDies", testInitiatorDies},
+	{"Cancel", testCancel},
+	{"Connections", testConnections},
+	{"Path", testPath},
+}
+
+// cases lists the suite for a subject.
+func cases(s Subject) []testCase {
+	var all []testCase
+	can := s.Listener.Capabilities()
+	for _, op := range []transport.Op{transport.Write, transport.Read} {
+		has := op == transport.Write && can.Write || op == transport.Read && can.Read
+		for _, reversed := range []bool{false, true} {
+			dials := "InitiatorDials"
+			if reversed {
+				dials = "TargetDials"
+			}
+			name := func(s string) string { return fmt.Sprintf("%v/%s/%s", op, dials, s) }
+			if !has {
+				all = append(all, testCase{name("Unsupported"), op, reversed, testUnsupported})
+				continue
+			}
+			for _, b := range bodies {
+				all = append(all, testCase{name(b.name), op, reversed, b.body})
+			}
+		}
+	}
+	return append(all,
+		testCase{name: "Identity", body: testIdentity},
+		testCase{name: "ListenerClosed", body: testListenerClosed},
+		testCase{name: "WrongAddress", body: testWrongAddress},
+	)
+}
+
+func testSizes(k *check) {
+	page := os.Getpagesize()
+	const margin = 512
+	sizes := []int{0, 1, 7, page - 1, page, page + 1, 64<<10 + 3, 1 << 20, 9<<20 + 5}
+	p := k.connect(sizes[len(sizes)-1] + 2*margin)
+	for i, size := range sizes {
+		// A different place on either side, so that offsets cannot be confused.
+		p.move(transport.Descriptor{Local: int64(i), Remote: margin, Length: int64(size)})
+	}
+}
+
+// pieces tiles count ranges of up to size bytes on both sides, in different order.
+func pieces(count, size int, r *rand.Rand) (descs []transport.Descriptor, span int) {
+	order := r.Perm(count)
+	for i, j := range order {
+		descs = append(descs, transport.Descriptor{
+			Local: int64(i * size), Remote: int64(j * size), Length: int64(r.IntN(size + 1)),
+		})
+	}
+	descs[count/2].Length = 0
+	return descs, count * size
+}
+
+func testScatterGather(k *check) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, shape := range []struct{ count, size int }{{2, 64}, {1000, 100}, {1023, 4096}, {1024, 1}, {1025, 64}, {5000, 700}} {
+		descs, span := pieces(shape.count, shape.size, r)
+		p := k.connect(span)
+		p.move(descs...)
+	}
+	// Equal lengths whose places could be exchanged unnoticed by a count.
+	p := k.connect(8 << 10)
+	p.move(transport.Descriptor{Local: 0, Remote: 4096, Length: 4096}, transport.Descriptor{Local: 4096, Remote: 0, Length: 4096})
+}
+
+func testOutstanding(k *check) {
+	const size = 200_003
+	p := k.connect(outstanding * size)
+	var all []transport.Descriptor
+	for i := range outstanding {
+		all = append(all, transport.Descriptor{Local: int64(i * size), Remote: int64((outstanding - 1 - i) * size), Length: size})
+	}
+	want := p.expect(all)
+	posted := make(map[uint64]bool)
+	for i := range all {
+		t := p.transfer(all[i])
+		posted[t.ID] = true
+		p.post(t)
+	}
+	for _, c := range p.await(outstanding) {
+		if !posted[c.ID] || c.Err != nil {
+			p.errorf("completion %+v: not outstanding, or failed", c)
+		}
+		delete(posted, c.ID)
+	}
+	if !bytes.Equal(p.destination(), want) {
+		p.errorf("after %d transfers: %s", outstanding, firstDifference(p.destination(), want))
+	}
+	seen := make(map[uint64]bool)
+	for _, n := range p.notices(outstanding) {
+		if seen[n.ID] || n.Bytes != size {
+			p.errorf("notice %+v: repeated, or of another size", n)
+		}
+		seen[n.ID] = true
+	}
+	p.quiet()
+}
+
+// quiet complains about completions that nothing was posted for.
+func (p *pair) quiet() {
+	time.Sleep(5 * time.Millisecond)
+	var buf [4]transport.Completion
+	if n, err := p.initiator.Poll(buf[:]); n != 0 || err != nil {
+		p.errorf("Poll with nothing outstanding: %+v, error %v", buf[:n], err)
+	}
+}
+
+func testQueueFull(k *check) {
+	p := k.connect(1 << 20)
+	full := false
+	for range outstanding {
+		p.post(p.transfer(transport.Descriptor{Length: 1 << 20}))
+	}
+	// Nothing is polled, so every place stays taken, delivered or not.
+	if err := p.initiator.Post(p.transfer()); errors.Is(err, transport.ErrQueueFull) {
+		full = true
+	} else {
+		p.errorf("Post of one too many: got error %v, want ErrQueueFull", err)
+	}
+	p.await(outstanding)
+	p.notices(outstanding) // an undrained target may hold its initiator back
+	if full {
+		p.post(p.transfer(transport.Descriptor{Length: 1}))
+		p.await(1)
+	}
+}
+
+func testBackToBack(k *check) {
+	p := k.connect(1 << 16)
+	for i := range 300 {
+		// New bytes each time at the same place: yesterday's must not do.
+		copy(p.source(), noise(512, uint64(i)))
+		p.source()[600] = byte(i)
+		p.move(transport.Descriptor{Local: 0, Remote: 0, Length: 601})
+	}
+}
+
+func testSourceReuse(k *check) {
+	if k.op != transport.Write {
+		return // a READ's source belongs to the target until the notice
+	}
+	const size = 3<<20 + 1
+	p := k.connect(size)
+	for round := range 4 {
+		copy(p.local, noise(size, uint64(10+round)))
+		d := transport.Descriptor{Length: size}
+		want := p.expect([]transport.Descriptor{d})
+		t := p.transfer(d)
+		t.ReportLocal = true
+		p.post(t)
+		var stages []transport.Stage
+		var buf [4]transport.Completion
+		for len(stages) == 0 || stages[len(stages)-1] != transport.Delivered {
+			n, err := p.initiator.Poll(buf[:1])
+			p.must(err, "Poll")
+			if n == 0 {
+				p.must(p.initiator.Wait(p.ctx), "Wait")
+				continue
+			}
+			if buf[0].Err != nil {
+				p.fatalf("completion %+v", buf[0])
+			}
+			if buf[0].Stage == transport.LocallyComplete {
+				clear(p.local)
+			}
+			stages = append(stages, buf[0].Stage)
+		}
+		if len(stages) != 2 || stages[0] != transport.LocallyComplete {
+			p.errorf("stages %v, want local completion and then delivery", stages)
+		}
+		if !bytes.Equal(p.remote, want) {
+			p.errorf("source overwritten after local completion: %s", firstDifference(p.remote, want))
+		}
+	}
+}
+
+func testReportLocal(k *check) {
+	p := k.connect(4096)
+	p.move(transport.Descriptor{Length: 4096}) // ReportLocal not asked for: move expects one completion
+	p.quiet()
+}
+
+func testBounds(k *check) {
+	const size = 4096
+	p := k.connect(size)
+	wantLocal, wantRemote := bytes.Clone(p.local), bytes.Clone(p.remote)
+	for _, d := range []transport.Descriptor{
+		{Local: 0, Remote: 0, Length: size + 1},
+		{Local: 1, Remote: 0, Length: size},
+		{Local: 0, Remote: 1, Length: size},
+		{Local: size + 1, Remote: 0, Length: 0},
+		{Local: -1, Remote: 0, Length: 2},
+		{Local: 0, Remote: -1, Length: 2},
+		{Local: 0, Remote: 0, Length: -1},
+		{Local: math.MaxInt64, Remote: 0, Length: 2},
+		{Local: 0, Remote: math.MaxInt64 - 1, Length: 2},
+		{Local: 2, Remote: 2, Length: math.MaxInt64},
+	} {
+		k.wants(p.initiator.Post(p.transfer(transport.Descriptor{Length: 1}, d)), transport.ErrBounds, fmt.Sprintf("Post of %+v in regions of %d", d, size))
+	}
+	tooMany := make([]transport.Descriptor, k.Config.WithDefaults().MaxDescriptors+1)
+	k.wants(p.initiator.Post(p.transfer(tooMany...)), transport.ErrBounds, "Post of more than MaxDescriptors")
+	p.quiet()
+	if !bytes.Equal(p.local, wantLocal) || !bytes.Equal(p.remote, wantRemote) {
+		p.errorf("a refused transfer moved bytes")
+	}
+	p.move(transport.Descriptor{Length: size}) // and the connection lives
+}
+
+func testRegions(k *check) {
+	p := k.connect(1 << 12)
+	// A second region on either side: bytes must go to the one that was named.
+	local, remote := noise(1<<12, 5), noise(1<<12, 6)
+	lr, err := p.initiator.Register(transport.HostBytes(local))
+	k.must(err, "Register")
+	rr, err := p.target.Register(transport.HostBytes(remote))
+	k.must(err, "Register")
+	remoteRegion := p.share(rr)
+	first, second := bytes.Clone(p.destination()), []byte(nil)
+	t := p.transfer(transport.Descriptor{Local: 8, Remote: 16, Length: 1000})
+	t.Local, t.Remote = lr, remoteRegion
+	if p.op == transport.Write {
+		second = bytes.Clone(remote)
+		copy(second[16:1016], local[8:1008])
+	} else {
+		second = bytes.Clone(local)
+		copy(second[8:1008], remote[16:1016])
+	}
+	p.post(t)
+	p.await(1)
+	p.notices(1)
+	got := remote
+	if p.op == transport.Read {
+		got = local
+	}
+	if !bytes.Equal(got, second) || !bytes.Equal(p.destination(), first) {
+		p.errorf("transfer between second regions: %s; first region: %s", firstDifference(got, second), firstDifference(p.destination(), first))
+	}
+	// Ends of registration.
+	k.must(p.initiator.Deregister(lr), "Deregister")
+	k.wants(p.initiator.Deregister(lr), transport.ErrRegion, "second Deregister")
+	k.wants(p.initiator.Post(t), transport.ErrRegion, "Post from a deregistered region")
+	t.Local, t.Remote = p.localRegion, transport.RemoteRegion{ID: 1 << 30, Size: 1 << 12}
+	k.wants(p.initiator.Post(t), transport.ErrRegion, "Post to a region that was never imported")
+	if _, err := p.target.Advertise(transport.Region{ID: 1 << 30, Size: 1}); !errors.Is(err, transport.ErrRegion) {
+		k.errorf("Advertise of an unknown region: got error %v, want ErrRegion", err)
+	}
+	if _, err := p.initiator.Import(transport.Advertisement("\xff not an advertisement")); err == nil {
+		k.errorf("Import of nonsense succeeded")
+	}
+	k.wants(registerError(p.initiator, transport.Memory{Kind: "tape"}), transport.ErrUnsupported, "Register of an unknown kind of memory")
+	p.move(transport.Descriptor{Length: 1 << 12})
+}
+
+func registerError(e transport.Endpoint, m transport.Memory) error {
+	_, err := e.Register(m)
+	return err
+}
+
+func testDeregisterBusy(k *check) {
+	const size = 32 << 20
+	p := k.connect(size)
+	p.post(p.transfer(transport.Descriptor{Length: size}))
+	err := p.initiator.Deregister(p.localRegion)
+	if err == nil {
+		// Allowed only if the transfer had ended by then.
+		var buf [1]transport.Completion
+		if n, _ := p.initiator.Poll(buf[:]); n == 0 {
+			k.errorf("Deregister succeeded under an outstanding transfer")
+		}
+		return
+	}
+	k.wants(err, transport.ErrBusy, "Deregister under an outstanding transfer")
+	p.await(1)
+	k.must(p.initiator.Deregister(p.localRegion), "Deregister after delivery")
+}
+
+func testDeregisterAtTarget(k *check) {
+	p := k.connect(1 << 16)
+	p.move(transport.Descriptor{Length: 1 << 16})
+	k.must(p.target.Deregister(p.targetRegion), "Deregister at the target")
+	want := bytes.Clone(p.destination())
+	copy(p.source(), noise(1<<16, 99))
+	if err := p.initiator.Post(p.transfer(transport.Descriptor{Length: 1 << 16})); err != nil {
+		return // already known to be impossible: as good
+	}
+	c := p.await(1)[0]
+	if c.Err == nil {
+		k.errorf("transfer with a region that the target deregistered was delivered")
+	}
+	k.wants(c.Err, transport.ErrPeer, "transfer with a region that the target deregistered")
+	if !bytes.Equal(p.destination(), want) {
+		k.errorf("transfer with a region that the target deregistered moved bytes: %s", firstDifference(p.destination(), want))
+	}
+}
+
+func testUnsupported(k *check) {
+	p := k.connect(4096)
+	k.wants(p.initiator.Post(p.transfer(transport.Descriptor{Length: 1})), transport.ErrUnsupported, "Post")
+}
+
+// collect polls until every transfer of ids has ended once, or the watchdog barks.
+func (p *pair) collect(ids map[uint64]bool, doing string) (failed []error) {
+	var buf [8]transport.Completion
+	for len(ids) > 0 {
+		n, err := p.initiator.Poll(buf[:])
+		for _, c := range buf[:n] {
+			if c.Stage != transport.Delivered {
+				continue
+			}
+			if !ids[c.ID] {
+				p.errorf("%s: completion %+v comes twice or was never posted", doing, c)
+			}
+			delete(ids, c.ID)
+			if c.Err != nil {
+				failed = append(failed, c.Err)
+			}
+		}
+		if n > 0 {
+			continue
+		}
+		if err != nil {
+			p.fatalf("%s: Poll says %v with %d transfers unaccounted for", doing, err, len(ids))
+		}
+		if err := p.initiator.Wait(p.ctx); err != nil {
+			p.fatalf("%s: Wait: %v with %d transfers unaccounted for", doing, err, len(ids))
+		}
+	}
+	return failed
+}
+
+// busy posts a queue of large transfers and returns their IDs.
+func (p *pair) busy() map[uint64]bool {
+	ids := make(map[uint64]bool)
+	for range 32 {
+		t := p.transfer(transport.Descriptor{Length: int64(len(p.local))})
+		ids[t.ID] = true
+		p.post(t)
+	}
+	return ids
+}
+
+func testCloseBusy(k *check) {
+	p := k.connect(8 << 20)
+	ids := p.busy()
+	k.must(p.initiator.Close(), "Close")
+	for _, err := range p.collect(ids, "after Close") {
+		k.wants(err, transport.ErrClosed, "outstanding transfer after Close")
+	}
+	k.wants(p.initiator.Post(p.transfer()), transport.ErrClosed, "Post after Close")
+	var buf [1]transport.Completion
+	_, err := p.initiator.Poll(buf[:])
+	k.wants(err, transport.ErrClosed, "Poll after Close")
+	k.must(p.initiator.Wait(k.ctx), "Wait after Close")
+	k.must(p.initiator.Close(), "second Close")
+	k.wants(registerError(p.initiator, transport.HostBytes(nil)), transport.ErrClosed, "Register after Close")
+}
+
+func testTargetDies(k *check) {
+	p := k.connect(8 << 20)
+	ids := p.busy()
+	k.must(p.target.Close(), "Close of the target")
+	for _, err := range p.collect(ids, "after the target's end") {
+		k.wants(err, transport.ErrPeer, "outstanding transfer after the target's end")
+	}
+	k.wants(p.eventually(), transport.ErrPeer, "Post after the target's end")
+	k.must(p.target.Close(), "second Close of the target")
+	var notices [1]transport.Notice
+	for {
+		if _, err := p.target.Notifications(k.ctx, notices[:]); err != nil {
+			k.wants(err, transport.ErrClosed, "Notifications after Close")
+			return
+		}
+	}
+}
+
+// eventually posts until the initiator has noticed that the connection is gone.
+func (p *pair) eventually() error {
+	var buf [8]transport.Completion
+	for p.ctx.Err() == nil {
+		if err := p.initiator.Post(p.transfer()); err != nil && !errors.Is(err, transport.ErrQueueFull) {
+			return err
+		}
+		p.initiator.Poll(buf[:])
+		time.Sleep(time.Millisecond)
+	}
+	return errors.New("every Post succeeded")
+}
+
+func testInitiatorDies(k *check) {
+	p := k.connect(4096)
+	p.move(transport.Descriptor{Length: 4096})
+	k.must(p.initiator.Close(), "Close of the initiator")
+	var notices [1]transport.Notice
+	_, err := p.target.Notifications(k.ctx, notices[:])
+	k.wants(err, transport.ErrPeer, "Notifications after the initiator's end")
+}
+
+func testCancel(k *check) {
+	l := k.listen()
+	ctx, cancel := context.WithTimeout(k.ctx, 20*time.Millisecond)
+	defer cancel()
+	_, err := l.AcceptTarget(ctx)
+	k.wants(err, context.DeadlineExceeded, "AcceptTarget with nobody there")
+	_, err = l.AcceptInitiator(ctx)
+	k.wants(err, context.DeadlineExceeded, "AcceptInitiator with nobody there")
+	if _, err := k.Dialer.Dial(ctx, l.Address(), k.Config); err == nil {
+		k.errorf("Dial with an ended context succeeded")
+	}
+	p := k.connect(4096)
+	k.wants(p.initiator.Wait(ctx), context.DeadlineExceeded, "Wait with nothing outstanding")
+	var notices [1]transport.Notice
+	_, err = p.target.Notifications(ctx, notices[:])
+	k.wants(err, context.DeadlineExceeded, "Notifications with nothing delivered")
+	p.move(transport.Descriptor{Length: 4096}) // no harm done
+}
+
+func testConnections(k *check) {
+	l := k.listen()
+	var pairs []*pair
+	for range 4 {
+		pairs = append(pairs, k.connectTo(l, 1<<16))
+	}
+	k.must(l.Close(), "Close of the listener")
+	var wg sync.WaitGroup
+	for i, p := range pairs {
+		wg.Go(func() {
+			for j := range 20 {
+				copy(p.source(), noise(1<<10, uint64(100*i+j)))
+				p.move(transport.Descriptor{Local: 0, Remote: int64(i), Length: 1 << 15})
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func testPath(k *check) {
+	p := k.connect(4096)
+	p.move(transport.Descriptor{Length: 4096})
+	for _, e := range []transport.Endpoint{p.initiator, p.target} {
+		if path := e.Path(); path.Lane == "" {
+			k.errorf("Path after a transfer names no lane: %+v", path)
+		}
+	}
+}
+
+func testIdentity(k *check) {
+	can := k.Listener.Capabilities()
+	if k.Listener.Name() == "" || k.Listener.Name() != k.Dialer.Name() {
+		k.errorf("names %q and %q", k.Listener.Name(), k.Dialer.Name())
+	}
+	if !can.Write && !can.Read || len(can.Memory) == 0 {
+		k.errorf("capabilities without an operation, or without memory: %+v", can)
+	}
+}
+
+func testListenerClosed(k *check) {
+	l := k.listen()
+	addr := l.Address()
+	time.AfterFunc(10*time.Millisecond, func() { l.Close() })
+	_, err := l.AcceptTarget(k.ctx)
+	k.wants(err, transport.ErrClosed, "AcceptTarget of a listener that closes")
+	_, err = l.AcceptInitiator(k.ctx)
+	k.wants(err, transport.ErrClosed, "AcceptInitiator of a closed listener")
+	if _, err := k.Dialer.Dial(k.ctx, addr, k.Config); err == nil {
+		k.errorf("Dial of a closed listener succeeded")
+	}
+	if _, err := k.Dialer.DialTarget(k.ctx, addr, k.Config); err == nil {
+		k.errorf("DialTarget of a closed listener succeeded")
+	}
+}
+
+func testWrongAddress(k *check) {
+	for _, addr := range []transport.Address{nil, transport.Address("{}"), transport.Address("nonsense"), transport.Address(`{"host_port":"127.0.0.1:1","secret":""}`)} {
+		if _, err := k.Dialer.Dial(k.ctx, addr, k.Config); err == nil {
+			k.errorf("Dial of address %q succeeded", addr)
+		}
+	}
+}
+
+// firstDifference says where two buffers part.
+func firstDifference(got, want []byte) string {
+	for i := range min(len(got), len(want)) {
+		if got[i] != want[i] {
+			return fmt.Sprintf("byte %d of %d is %#02x, want %#02x", i, len(want), got[i], want[i])
+		}
+	}
+	return fmt.Sprintf("%d bytes, want %d", len(got), len(want))
+}

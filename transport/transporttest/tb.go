@@ -1,0 +1,160 @@
+// Package transporttest holds the conformance suite of transport.Transport. An
+// implementation's test calls Run; a broken one is held up to FirstFailure, which
+// shows that the suite notices.
+package transporttest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"kvbench/transport"
+)
+
+// Subject is a transport under test.
+type Subject struct {
+	// Listener and Dialer are the two sides' transports; Dialer may be nil where
+	// one value serves both.
+	Listener, Dialer transport.Transport
+	// Config is what both sides use. Its MaxOutstanding is set by the suite.
+	Config transport.Config
+	// Patience is the longest that one case may take. 0 means 30 s.
+	Patience time.Duration
+}
+
+func (s Subject) withDefaults() Subject {
+	if s.Dialer == nil {
+		s.Dialer = s.Listener
+	}
+	if s.Patience == 0 {
+		s.Patience = 30 * time.Second
+	}
+	s.Config.MaxOutstanding = outstanding
+	return s
+}
+
+// outstanding is the suite's Config.MaxOutstanding.
+const outstanding = 64
+
+// Run holds a transport to every case of the suite. Where the transport cannot
+// be used here the test is skipped with the reason, or fails if KVBENCH_REQUIRE
+// (a list with commas) names it.
+func Run(t *testing.T, s Subject) {
+	t.Helper()
+	s = s.withDefaults()
+	if err := s.Listener.Probe(t.Context()); err != nil {
+		if !errors.Is(err, transport.ErrUnavailable) {
+			t.Errorf("Probe: %v does not wrap ErrUnavailable", err)
+		}
+		if slices.Contains(strings.Split(os.Getenv("KVBENCH_REQUIRE"), ","), s.Listener.Name()) {
+			t.Fatalf("KVBENCH_REQUIRE names %s, which is not available: %v", s.Listener.Name(), err)
+		}
+		t.Skipf("%s is not available here: %v", s.Listener.Name(), err)
+	}
+	for _, c := range cases(s) {
+		t.Run(c.name, func(t *testing.T) {
+			for _, message := range c.run(s) {
+				t.Error(message)
+			}
+		})
+	}
+}
+
+// FirstFailure runs the cases until one fails, and returns its name and
+// complaints. For a transport that conforms the name is empty.
+func FirstFailure(s Subject) (name string, complaints []string) {
+	s = s.withDefaults()
+	for _, c := range cases(s) {
+		if complaints := c.run(s); len(complaints) > 0 {
+			return c.name, complaints
+		}
+	}
+	return "", nil
+}
+
+// testCase is one case, bound to an operation and to a side that dials.
+type testCase struct {
+	name string
+	op   transport.Op
+	// reversed: the target dials and the initiator is accepted.
+	reversed bool
+	body     func(*check)
+}
+
+// run runs a case under a watchdog and returns its complaints.
+func (c testCase) run(s Subject) []string {
+	k := &check{Subject: s, op: c.op, reversed: c.reversed}
+	ctx, cancel := context.WithTimeout(context.Background(), s.Patience)
+	defer cancel()
+	k.ctx = ctx
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer k.cleanUp()
+		c.body(k)
+	}()
+	select {
+	case <-done:
+	case <-time.After(s.Patience + time.Second):
+		buf := make([]byte, 64<<10)
+		k.errorf("still running after %v; goroutines:\n%s", s.Patience, buf[:runtime.Stack(buf, true)])
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.messages
+}
+
+// check is what a case has: the subject, and a place for complaints.
+type check struct {
+	Subject
+	ctx      context.Context
+	op       transport.Op
+	reversed bool
+
+	mu       sync.Mutex
+	messages []string
+	cleanups []func()
+}
+
+func (k *check) errorf(format string, args ...any) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.messages) < 10 {
+		k.messages = append(k.messages, fmt.Sprintf(format, args...))
+	}
+}
+
+// fatalf ends the case.
+func (k *check) fatalf(format string, args ...any) {
+	k.errorf(format, args...)
+	runtime.Goexit()
+}
+
+// must ends the case on an error.
+func (k *check) must(err error, doing string) {
+	if err != nil {
+		k.fatalf("%s: %v", doing, err)
+	}
+}
+
+// wants complains unless err wraps want.
+func (k *check) wants(err, want error, doing string) {
+	if !errors.Is(err, want) {
+		k.errorf("%s: got error %v, want one that wraps %q", doing, err, want)
+	}
+}
+
+func (k *check) cleanup(f func()) { k.cleanups = append(k.cleanups, f) }
+
+func (k *check) cleanUp() {
+	for _, f := range slices.Backward(k.cleanups) {
+		f()
+	}
+}
