@@ -1,0 +1,202 @@
+// Package control is the channel beside the data: one TCP connection on which a
+// producer and a consumer greet, prove that they share a token, and exchange
+// messages. It owns framing, authentication and encryption; what the messages
+// mean belongs to package bench.
+//
+// A frame is a big-endian length of four bytes and that many bytes of JSON. A
+// frame has a limit, small until the peer has proved itself.
+package control
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// Version is the version of the control protocol. Both sides must speak the same.
+const Version = 1
+
+const (
+	greetingLimit = 4 << 10  // bytes of a frame before authentication
+	frameLimit    = 64 << 20 // bytes of a frame after it
+	writeTimeout  = 10 * time.Second
+)
+
+var (
+	// ErrRefused is returned, wrapped in a Refusal, when the peer said no.
+	ErrRefused = errors.New("refused")
+	// ErrFrame is returned when the peer sent something that is no frame of this protocol.
+	ErrFrame = errors.New("not a kvbench control frame")
+	// ErrClosed is returned when the peer closed the channel.
+	ErrClosed = errors.New("peer closed the control channel")
+)
+
+// Refusal is why one side will not go on. It is sent to the peer, and is the
+// error that the peer gets.
+type Refusal struct {
+	Code    string `json:"code"`    // a word for programs: version, token, memory, busy, plan, failed
+	Message string `json:"message"` // what is wrong and what to do, for people
+}
+
+// Error implements error.
+func (r *Refusal) Error() string { return r.Message }
+
+// Unwrap makes a Refusal an ErrRefused.
+func (r *Refusal) Unwrap() error { return ErrRefused }
+
+// Refuse makes a Refusal.
+func Refuse(code, format string, args ...any) *Refusal {
+	return &Refusal{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// Message is one frame.
+type Message struct {
+	Kind string          `json:"kind"`
+	Body json.RawMessage `json:"body,omitempty"`
+}
+
+const kindRefuse = "refuse"
+
+// Decode reads the message's body into v, which it must fit.
+func (m Message) Decode(v any) error {
+	if err := json.Unmarshal(m.Body, v); err != nil {
+		return fmt.Errorf("read %q message: %w: %w", m.Kind, ErrFrame, err)
+	}
+	return nil
+}
+
+// Conn is an authenticated control channel. Send may be called from any
+// goroutine, Receive from one.
+type Conn struct {
+	net   net.Conn
+	limit int
+
+	mu sync.Mutex // serializes writes
+}
+
+// Send sends a message.
+func (c *Conn) Send(kind string, body any) error {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return fmt.Errorf("encode %q message: %w", kind, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.net.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return fmt.Errorf("send %q message: %w: %w", kind, ErrClosed, err)
+	}
+	if err := writeFrame(c.net, Message{kind, raw}, c.limit); err != nil {
+		return fmt.Errorf("send %q message: %w", kind, err)
+	}
+	return nil
+}
+
+// Receive waits for a message. A Refusal from the peer is returned as an error.
+func (c *Conn) Receive() (Message, error) {
+	m, err := readFrame(c.net, c.limit)
+	if err != nil {
+		return Message{}, err
+	}
+	if m.Kind == kindRefuse {
+		var r Refusal
+		if err := m.Decode(&r); err != nil {
+			return Message{}, err
+		}
+		return Message{}, &r
+	}
+	return m, nil
+}
+
+// Expect receives a message of one kind into v, within d; 0 waits for ever.
+func (c *Conn) Expect(kind string, v any, d time.Duration) error {
+	if d > 0 {
+		if err := c.net.SetReadDeadline(time.Now().Add(d)); err != nil {
+			return fmt.Errorf("wait for %q message: %w: %w", kind, ErrClosed, err)
+		}
+		defer c.net.SetReadDeadline(time.Time{})
+	}
+	m, err := c.Receive()
+	if err != nil {
+		return fmt.Errorf("wait for %q message: %w", kind, err)
+	}
+	if m.Kind != kind {
+		return fmt.Errorf("wait for %q message: got %q: %w", kind, m.Kind, ErrFrame)
+	}
+	return m.Decode(v)
+}
+
+// Refuse tells the peer why this side will not go on.
+func (c *Conn) Refuse(r *Refusal) error { return c.Send(kindRefuse, r) }
+
+// Close closes the channel.
+func (c *Conn) Close() error { return c.net.Close() }
+
+// LocalAddr returns this side's address.
+func (c *Conn) LocalAddr() net.Addr { return c.net.LocalAddr() }
+
+// RemoteAddr returns the peer's address.
+func (c *Conn) RemoteAddr() net.Addr { return c.net.RemoteAddr() }
+
+// CloseOn closes the channel when the context ends. The function it returns
+// ends that watch.
+func (c *Conn) CloseOn(ctx context.Context) (stop func() bool) {
+	return context.AfterFunc(ctx, func() { c.net.Close() })
+}
+
+func writeFrame(w io.Writer, m Message, limit int) error {
+	b, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	if len(b) > limit {
+		return fmt.Errorf("frame of %d bytes, limit %d: %w", len(b), limit, ErrFrame)
+	}
+	buf := make([]byte, 4, 4+len(b))
+	binary.BigEndian.PutUint32(buf, uint32(len(b)))
+	if _, err := w.Write(append(buf, b...)); err != nil {
+		return fmt.Errorf("%w: %w", ErrClosed, err)
+	}
+	return nil
+}
+
+// readFrame reads one frame. What it allocates is bounded by the bytes that
+// really arrive, not by the length that they claim.
+func readFrame(r io.Reader, limit int) (Message, error) {
+	var m Message
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return m, readError(err)
+	}
+	n := binary.BigEndian.Uint32(head[:])
+	if n == 0 || uint64(n) > uint64(limit) {
+		return m, fmt.Errorf("frame of %d bytes, limit %d: %w", n, limit, ErrFrame)
+	}
+	b, err := io.ReadAll(io.LimitReader(r, int64(n)))
+	if err == nil && len(b) < int(n) {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return m, readError(err)
+	}
+	if err := json.Unmarshal(b, &m); err != nil {
+		return m, fmt.Errorf("%w: %w", ErrFrame, err)
+	}
+	if m.Kind == "" || len(m.Kind) > 64 {
+		return m, fmt.Errorf("frame without a kind: %w", ErrFrame)
+	}
+	return m, nil
+}
+
+func readError(err error) error {
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		return fmt.Errorf("no answer from the peer: %w", err)
+	}
+	return fmt.Errorf("%w: %w", ErrClosed, err)
+}

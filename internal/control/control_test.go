@@ -1,0 +1,232 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"math/big"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// meet runs both sides of a handshake over loopback.
+func meet(t *testing.T, producer, consumer Options) (p, c *Conn, errP, errC error) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	type result struct {
+		c   *Conn
+		err error
+	}
+	accepted := make(chan result, 1)
+	go func() {
+		nc, err := l.Accept()
+		if err != nil {
+			accepted <- result{nil, err}
+			return
+		}
+		c, err := Accept(context.Background(), nc, consumer)
+		accepted <- result{c, err}
+	}()
+	p, errP = Dial(t.Context(), l.Addr().String(), producer)
+	r := <-accepted
+	for _, conn := range []*Conn{p, r.c} {
+		if conn != nil {
+			t.Cleanup(func() { conn.Close() })
+		}
+	}
+	return p, r.c, errP, r.err
+}
+
+func TestHandshake(t *testing.T) {
+	serverTLS, clientTLS := testTLS(t)
+	for _, c := range []struct {
+		name               string
+		producer, consumer Options
+		want               string // in the producer's error; empty succeeds
+		refused            bool
+	}{
+		{name: "no token", want: ""},
+		{name: "same token", producer: Options{Token: "a"}, consumer: Options{Token: "a"}},
+		{name: "wrong token", producer: Options{Token: "a"}, consumer: Options{Token: "b"}, want: "wrong token", refused: true},
+		{name: "token missing", consumer: Options{Token: "b"}, want: "asks for a token", refused: true},
+		{name: "token not wanted", producer: Options{Token: "a"}, want: "asks for no token", refused: true},
+		{name: "TLS", producer: Options{Token: "a", TLS: clientTLS}, consumer: Options{Token: "a", TLS: serverTLS}},
+		{name: "TLS, wrong token", producer: Options{Token: "a", TLS: clientTLS}, consumer: Options{Token: "b", TLS: serverTLS}, want: "wrong token", refused: true},
+		{name: "TLS at the consumer only", producer: Options{Token: "a"}, consumer: Options{Token: "a", TLS: serverTLS}, want: "TLS"},
+		{name: "TLS at the producer only", producer: Options{Token: "a", TLS: clientTLS}, consumer: Options{Token: "a"}, want: "TLS"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			start := time.Now()
+			p, q, err, errC := meet(t, c.producer, c.consumer)
+			if d := time.Since(start); d > 5*time.Second {
+				t.Errorf("took %v", d)
+			}
+			if c.want != "" {
+				if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, ErrRefused) != c.refused {
+					t.Errorf("producer's error %v, want %q, refused %v", err, c.want, c.refused)
+				}
+				return
+			}
+			if err != nil || errC != nil {
+				t.Fatalf("producer %v, consumer %v", err, errC)
+			}
+			if err := p.Send("plan", map[string]int{"n": 1}); err != nil {
+				t.Fatal(err)
+			}
+			var got map[string]int
+			if err := q.Expect("plan", &got, time.Second); err != nil || got["n"] != 1 {
+				t.Errorf("Expect: %v, %v", got, err)
+			}
+			if err := q.Refuse(Refuse("memory", "needs %d", 5)); err != nil {
+				t.Fatal(err)
+			}
+			var r *Refusal
+			if _, err := p.Receive(); !errors.As(err, &r) || r.Code != "memory" || r.Message != "needs 5" {
+				t.Errorf("Receive of a refusal: %v", err)
+			}
+		})
+	}
+}
+
+// TestStrangers connects to a consumer with what is not a kvbench producer.
+func TestStrangers(t *testing.T) {
+	frame := func(kind string, body any) []byte {
+		raw, _ := json.Marshal(body)
+		var b bytes.Buffer
+		if err := writeFrame(&b, Message{kind, raw}, frameLimit); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	old := newHello(Options{Build: "v0"})
+	old.Version = Version + 1
+	for name, c := range map[string]struct {
+		send []byte
+		want error
+	}{
+		"nothing":       {nil, ErrClosed},
+		"http":          {[]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), ErrFrame},
+		"huge frame":    {binary.BigEndian.AppendUint32(nil, 1<<31), ErrFrame},
+		"not json":      {append(binary.BigEndian.AppendUint32(nil, 3), "{{{"...), ErrFrame},
+		"wrong message": {frame("plan", 1), ErrFrame},
+		"no magic":      {frame("hello", hello{Version: Version, Nonce: old.Nonce}), ErrFrame},
+		"short nonce":   {frame("hello", hello{Magic: magic, Version: Version}), ErrFrame},
+		"other version": {frame("hello", old), ErrRefused},
+		"over limit":    {frame("hello", hello{Magic: strings.Repeat("x", greetingLimit)}), ErrFrame},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := net.Pipe()
+			done := make(chan error, 1)
+			go func() {
+				_, err := Accept(context.Background(), b, Options{Token: "secret", Build: "v1"})
+				done <- err
+			}()
+			answer := make(chan Message, 1)
+			go func() {
+				m, _ := readFrame(a, frameLimit)
+				answer <- m
+				a.Close()
+			}()
+			a.SetWriteDeadline(time.Now().Add(time.Second))
+			a.Write(c.send)
+			if len(c.send) == 0 {
+				a.Close()
+			}
+			if err := <-done; !errors.Is(err, c.want) {
+				t.Errorf("error %v, want %v", err, c.want)
+			}
+			b.Close()
+			if m := <-answer; name == "other version" && (m.Kind != kindRefuse || !strings.Contains(string(m.Body), "same kvbench")) {
+				t.Errorf("the stranger of another version was told %q %s", m.Kind, m.Body)
+			}
+		})
+	}
+}
+
+func TestDialNobody(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	if _, err := Dial(t.Context(), addr, Options{}); err == nil || !strings.Contains(err.Error(), "is `kvbench consumer` running") {
+		t.Errorf("Dial of a closed port: %v", err)
+	}
+}
+
+// TestProofsDiffer: a proof for one role, nonce or TLS connection is none for another.
+func TestProofsDiffer(t *testing.T) {
+	n1, n2 := bytes.Repeat([]byte{1}, nonceSize), bytes.Repeat([]byte{2}, nonceSize)
+	seen := make(map[string]string)
+	for name, mac := range map[string][]byte{
+		"base": prove("t", "producer", n1, n2, nil), "role": prove("t", "consumer", n1, n2, nil),
+		"nonces": prove("t", "producer", n2, n1, nil), "token": prove("u", "producer", n1, n2, nil),
+		"binding": prove("t", "producer", n1, n2, []byte{1}),
+	} {
+		if other, ok := seen[string(mac)]; ok {
+			t.Errorf("%s and %s have the same proof", name, other)
+		}
+		seen[string(mac)] = name
+	}
+}
+
+func FuzzReadFrame(f *testing.F) {
+	for _, s := range []string{"", "\x00\x00\x00\x02{}", "\xff\xff\xff\xff", "\x00\x00\x00\x0f{\"kind\":\"plan\"}", "\x00\x00\x00\x20{\"kind\":\"hello\",\"body\":{\"nonce\":\"\"}}"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := readFrame(bytes.NewReader(b), greetingLimit)
+		if err != nil {
+			return
+		}
+		var h hello
+		if m.Decode(&h) == nil {
+			_ = checkHello(h)
+		}
+		var out bytes.Buffer
+		if err := writeFrame(&out, m, 2*greetingLimit); err != nil {
+			t.Fatalf("a frame that was read cannot be written: %v", err)
+		}
+		again, err := readFrame(&out, 2*greetingLimit)
+		if err != nil || again.Kind != m.Kind {
+			t.Fatalf("written and read again: %+v, %v", again, err)
+		}
+	})
+}
+
+func testTLS(t *testing.T) (server, client *tls.Config) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(cert)
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}, &tls.Config{RootCAs: pool}
+}

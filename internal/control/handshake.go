@@ -1,0 +1,240 @@
+package control
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+)
+
+// handshakeTimeout bounds the whole greeting, so that a stranger who says
+// nothing holds no place for long.
+const handshakeTimeout = 4 * time.Second
+
+// Options is what one side brings to the handshake.
+type Options struct {
+	Token string      // shared secret; empty asks for none and proves none
+	Build string      // this side's version, for messages
+	TLS   *tls.Config // nil speaks in the clear; the token never crosses the wire either way
+}
+
+const (
+	kindHello = "hello"
+	kindProof = "proof"
+	magic     = "kvbench-control"
+	nonceSize = 32
+)
+
+// hello opens the handshake, in either direction.
+type hello struct {
+	Magic   string `json:"magic"`
+	Version int    `json:"version"`
+	Build   string `json:"build"`
+	Nonce   []byte `json:"nonce"`
+	Auth    bool   `json:"auth"` // from the server: a proof is wanted, and will be given
+}
+
+// proof answers the peer's nonce: HMAC-SHA256 over the speaker's role, both nonces and
+// what binds the proof to the TLS connection, keyed by the token.
+type proof struct {
+	MAC []byte `json:"mac"`
+}
+
+// Dial connects to a consumer's control address and greets it.
+func Dial(ctx context.Context, hostPort string, o Options) (*Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	defer cancel()
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", hostPort)
+	if err != nil {
+		return nil, fmt.Errorf("connect to consumer %s: %w; is `kvbench consumer` running there, and the port open?", hostPort, err)
+	}
+	if o.TLS != nil {
+		cfg := o.TLS.Clone()
+		if cfg.ServerName == "" {
+			if host, _, err := net.SplitHostPort(hostPort); err == nil {
+				cfg.ServerName = host
+			}
+		}
+		c = tls.Client(c, cfg)
+	}
+	conn, err := greet(ctx, c, o, client)
+	if err != nil {
+		return nil, fmt.Errorf("greet consumer %s: %w", hostPort, err)
+	}
+	return conn, nil
+}
+
+// Accept greets a producer that connected. On an error the connection is closed.
+func Accept(ctx context.Context, c net.Conn, o Options) (*Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	defer cancel()
+	if o.TLS != nil {
+		c = tls.Server(c, o.TLS)
+	}
+	conn, err := greet(ctx, c, o, server)
+	if err != nil {
+		return nil, fmt.Errorf("greet producer %s: %w", c.RemoteAddr(), err)
+	}
+	return conn, nil
+}
+
+type greeting func(c *Conn, o Options, binding []byte) error
+
+// greet runs one side of the handshake under the context.
+func greet(ctx context.Context, c net.Conn, o Options, g greeting) (*Conn, error) {
+	conn := &Conn{net: c, limit: greetingLimit}
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := c.SetReadDeadline(deadline); err != nil {
+			c.Close()
+			return nil, err
+		}
+	}
+	stop := conn.CloseOn(ctx)
+	err := func() error {
+		binding, err := bind(ctx, c)
+		if err != nil {
+			return err
+		}
+		return g(conn, o, binding)
+	}()
+	stop()
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	conn.limit = frameLimit
+	return conn, c.SetReadDeadline(time.Time{})
+}
+
+// bind completes TLS, where there is any, and returns keying material that only
+// the two ends of this connection share.
+func bind(ctx context.Context, c net.Conn) ([]byte, error) {
+	t, ok := c.(*tls.Conn)
+	if !ok {
+		return nil, nil
+	}
+	if err := t.HandshakeContext(ctx); err != nil {
+		return nil, fmt.Errorf("agree on TLS: %w; both sides need --tls-cert, --tls-key or --tls-ca that fit, or neither", err)
+	}
+	state := t.ConnectionState()
+	return state.ExportKeyingMaterial("EXPORTER-kvbench-control", nil, 32)
+}
+
+func newHello(o Options) hello {
+	h := hello{Magic: magic, Version: Version, Build: o.Build, Nonce: make([]byte, nonceSize), Auth: o.Token != ""}
+	rand.Read(h.Nonce)
+	return h
+}
+
+func checkHello(h hello) error {
+	if h.Magic != magic || len(h.Nonce) != nonceSize || len(h.Build) > 256 {
+		return fmt.Errorf("hello: %w", ErrFrame)
+	}
+	return nil
+}
+
+func versionRefusal(theirs hello, ours hello) *Refusal {
+	return Refuse("version", "control protocol version %d (kvbench %q) cannot talk to version %d (kvbench %q): use the same kvbench on both hosts",
+		theirs.Version, theirs.Build, ours.Version, ours.Build)
+}
+
+// client is the producer's side.
+func client(c *Conn, o Options, binding []byte) error {
+	mine := newHello(o)
+	if err := c.Send(kindHello, mine); err != nil {
+		return err
+	}
+	var theirs hello
+	if err := c.Expect(kindHello, &theirs, 0); err != nil {
+		if errors.Is(err, ErrFrame) || errors.Is(err, ErrClosed) {
+			return fmt.Errorf("%w; is it a kvbench consumer, and does it use TLS where this side does not, or the reverse?", err)
+		}
+		return err
+	}
+	if err := checkHello(theirs); err != nil {
+		return err
+	}
+	if theirs.Version != Version {
+		return versionRefusal(theirs, mine)
+	}
+	if o.Token != "" && !theirs.Auth {
+		return Refuse("token", "the consumer asks for no token, so it cannot prove that it is the right one: start it with --token, or leave --token out here")
+	}
+	mac := func(role string) []byte { return prove(o.Token, role, mine.Nonce, theirs.Nonce, binding) }
+	p := proof{}
+	if o.Token != "" {
+		p.MAC = mac("producer")
+	}
+	if err := c.Send(kindProof, p); err != nil {
+		return err
+	}
+	var answer proof
+	if err := c.Expect(kindProof, &answer, 0); err != nil {
+		return err
+	}
+	if o.Token != "" && !hmac.Equal(answer.MAC, mac("consumer")) {
+		return Refuse("token", "the consumer did not prove that it knows the token: it is not the one that was meant, or its --token differs")
+	}
+	return nil
+}
+
+// server is the consumer's side.
+func server(c *Conn, o Options, binding []byte) error {
+	mine := newHello(o)
+	var theirs hello
+	if err := c.Expect(kindHello, &theirs, 0); err != nil {
+		return err
+	}
+	if err := checkHello(theirs); err != nil {
+		return err
+	}
+	if theirs.Version != Version {
+		return c.refuse(versionRefusal(theirs, mine))
+	}
+	if err := c.Send(kindHello, mine); err != nil {
+		return err
+	}
+	var p proof
+	if err := c.Expect(kindProof, &p, 0); err != nil {
+		return err
+	}
+	if o.Token == "" {
+		return c.Send(kindProof, proof{})
+	}
+	mac := func(role string) []byte { return prove(o.Token, role, theirs.Nonce, mine.Nonce, binding) }
+	if len(p.MAC) == 0 {
+		return c.refuse(Refuse("token", "the consumer asks for a token: give the one that it was started with, or printed, as --token or KVBENCH_TOKEN"))
+	}
+	if !hmac.Equal(p.MAC, mac("producer")) {
+		return c.refuse(Refuse("token", "wrong token: give the one that the consumer was started with, or printed, as --token or KVBENCH_TOKEN"))
+	}
+	return c.Send(kindProof, proof{MAC: mac("consumer")})
+}
+
+// refuse tells the peer and returns the refusal as this side's error.
+func (c *Conn) refuse(r *Refusal) error {
+	if err := c.Refuse(r); err != nil {
+		return errors.Join(r, err)
+	}
+	return r
+}
+
+// prove computes a proof. Each part but the last has a fixed size, so no two
+// inputs run together.
+func prove(token, role string, clientNonce, serverNonce, binding []byte) []byte {
+	m := hmac.New(sha256.New, []byte(token))
+	m.Write([]byte(role)) // producer and consumer: eight bytes each
+	m.Write(clientNonce)
+	m.Write(serverNonce)
+	m.Write(binding)
+	return m.Sum(nil)
+}
+
+// NewToken makes a token that cannot be guessed.
+func NewToken() string { return rand.Text() }

@@ -1,0 +1,25 @@
+//go:build !linux
+
+package hostmem
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+)
+
+// Alloc returns size bytes of zeroed memory whose pages are all present. Huge
+// pages and locking are there on Linux only.
+func Alloc(size int64, o Options) (*Buffer, error) {
+	if o.HugePages || o.Lock {
+		return nil, fmt.Errorf("allocate huge or locked pages on %s: only Linux has them here", runtime.GOOS)
+	}
+	if size < 0 || size != int64(int(size)) || size > 1<<46 {
+		return nil, fmt.Errorf("allocate %d bytes: %w", size, ErrNoMemory)
+	}
+	b := make([]byte, size)
+	for i := 0; i < len(b); i += os.Getpagesize() {
+		b[i] = 0
+	}
+	return &Buffer{Bytes: b}, nil
+}

@@ -1,0 +1,161 @@
+package model
+
+import (
+	"fmt"
+	"math"
+
+	"kvbench/internal/units"
+)
+
+// Scenario is one request on a disaggregated pair: what it ships, over what, and
+// what it wins.
+type Scenario struct {
+	ContextTokens int64
+	Bytes         int64 // on the wire
+	Layers        int   // transfers
+	Descriptors   int
+	Path          Cost
+	// PrefillSeconds is prefill on its own node, undisturbed.
+	PrefillSeconds float64
+	// SavedSeconds is prefill time before minus after: the interference and
+	// queueing that disaggregation removes. It is measured, or set as a share of
+	// prefill; nothing here can derive it. Used only when SavedKnown.
+	SavedSeconds float64
+	SavedKnown   bool
+	Overlap      bool // ship each layer as it is ready
+	// ArrivalsPerSecond of like requests on the same link; 0 leaves queueing out.
+	ArrivalsPerSecond float64
+}
+
+// Outcome is what a scenario comes to.
+type Outcome struct {
+	TransferSeconds float64 // alone on the link, without overlap
+	// ExposedSeconds is what TTFT pays: the transfer that prefill does not hide, and
+	// with arrivals the mean wait for the link. Added whole, that wait is an upper
+	// bound where layers overlap, since prefill may hide some of it.
+	ExposedSeconds       float64
+	NetGainSeconds       float64 // SavedSeconds - ExposedSeconds; without SavedKnown, minus the exposed time
+	TransferOverPrefill  float64 // +Inf without prefill
+	ExposedShare         float64 // of TTFT = prefill + exposed
+	HidingBytesPerSecond float64 // bandwidth from which only one layer is exposed; +Inf where none does it
+	Queueing             Queueing
+	Verdict              Payoff
+	VerdictText          string
+}
+
+// Payoff says whether disaggregation pays.
+type Payoff string
+
+// The payoffs.
+const (
+	Pays     Payoff = "pays"
+	Costs    Payoff = "does not pay"
+	Depends  Payoff = "depends" // what it removes is not known
+	Unstable Payoff = "unstable"
+)
+
+// Outcome computes the scenario:
+//
+//	net gain = (prefill before - prefill after) - exposed transfer
+//
+// (DistServe, OSDI '24, weighs the same two sides.) With arrivals, the mean FCFS
+// wait of the link adds to the exposed time.
+func (s Scenario) Outcome() Outcome {
+	o := Outcome{
+		TransferSeconds:      s.Path.Seconds(s.Layers, s.Descriptors, s.Bytes),
+		HidingBytesPerSecond: s.HidingBandwidth(),
+	}
+	o.ExposedSeconds = o.TransferSeconds
+	if s.Overlap {
+		o.ExposedSeconds = s.Path.ExposedSeconds(s.Layers, s.Descriptors, s.Bytes, s.PrefillSeconds)
+	}
+	o.Queueing = Load{ArrivalsPerSecond: s.ArrivalsPerSecond, ServiceSeconds: o.TransferSeconds}.Queue()
+	if s.ArrivalsPerSecond > 0 {
+		o.ExposedSeconds += o.Queueing.WaitFCFS
+	}
+	o.NetGainSeconds = -o.ExposedSeconds
+	if s.SavedKnown {
+		o.NetGainSeconds += s.SavedSeconds
+	}
+	if o.TransferSeconds > 0 {
+		o.TransferOverPrefill = o.TransferSeconds / max(0, s.PrefillSeconds)
+	}
+	o.ExposedShare = exposedShare(s.PrefillSeconds, o.ExposedSeconds)
+	o.Verdict, o.VerdictText = s.judge(o)
+	return o
+}
+
+func exposedShare(prefill, exposed float64) float64 {
+	if math.IsInf(exposed, 1) {
+		return 1
+	}
+	if exposed == 0 {
+		return 0
+	}
+	return exposed / (prefill + exposed)
+}
+
+func (s Scenario) judge(o Outcome) (Payoff, string) {
+	switch {
+	case s.ArrivalsPerSecond > 0 && !o.Queueing.Stable:
+		return Unstable, fmt.Sprintf("unstable: %.3g requests/s need %s of link time a second; the queue grows without end",
+			s.ArrivalsPerSecond, units.Seconds(o.Queueing.Utilization))
+	case !s.SavedKnown:
+		return Depends, fmt.Sprintf("pays only if it removes more than %s of interference and queueing a request", units.Seconds(o.ExposedSeconds))
+	case o.NetGainSeconds > 0:
+		return Pays, fmt.Sprintf("pays: removes %s and exposes %s", units.Seconds(s.SavedSeconds), units.Seconds(o.ExposedSeconds))
+	}
+	return Costs, fmt.Sprintf("does not pay: removes %s and exposes %s", units.Seconds(s.SavedSeconds), units.Seconds(o.ExposedSeconds))
+}
+
+// HidingBandwidth is the bandwidth in bytes a second from which layer-wise
+// shipping keeps up with prefill, so that only the last layer is exposed. Where
+// posting and wire add up it is S/(prefill - L·beta - gamma·N), and without
+// overheads κ·(prefill tokens/s). It is +Inf where posting alone is slower than prefill.
+func (s Scenario) HidingBandwidth() float64 {
+	post := float64(s.Layers)*s.Path.BetaSeconds + float64(s.Descriptors)*s.Path.GammaSeconds
+	if post >= s.PrefillSeconds {
+		return math.Inf(1)
+	}
+	// Solve overlapped(post, wire) = prefill for the wire, first as the longer of the two.
+	visible := 1 - s.Path.Overlap
+	wire := s.PrefillSeconds - visible*post
+	if wire < post {
+		wire = post
+		if visible > 0 {
+			wire = min(post, (s.PrefillSeconds-post)/visible)
+		}
+	}
+	return float64(s.Bytes) / wire
+}
+
+// BreakEvenContext is the context in tokens from which holds is true and stays
+// true up to high, searched from low on a grid of 16 steps an octave and refined
+// to a token; ok is false where holds fails at high. For a condition such as
+// "exposed under 5 % of TTFT" it is where disaggregation begins to be cheap.
+func BreakEvenContext(low, high int64, holds func(tokens int64) bool) (tokens int64, ok bool) {
+	if low < 1 {
+		low = 1
+	}
+	if high < low || !holds(high) {
+		return 0, false
+	}
+	good := high
+	for good > low {
+		next := max(low, min(good-1, int64(float64(good)/math.Exp2(1.0/16))))
+		if !holds(next) {
+			bad := next
+			for good-bad > 1 {
+				mid := bad + (good-bad)/2
+				if holds(mid) {
+					good = mid
+				} else {
+					bad = mid
+				}
+			}
+			return good, true
+		}
+		good = next
+	}
+	return low, true
+}

@@ -1,0 +1,142 @@
+package model
+
+import (
+	"math"
+	"strings"
+	"testing"
+)
+
+// llamaOn is LLaMA-2-70B at 4K tokens in fp16 on a link, 80 layers, 582.73e12 FLOPs
+// of prefill on eight H100 at 40 %: 184.1 ms.
+func llamaOn(t *testing.T, link string) Scenario {
+	return Scenario{
+		ContextTokens: 4096, Bytes: 1342177280, Layers: 80, Descriptors: 80,
+		Path:           SpecCost(mustLink(t, link), 0, Framing{Mode: FramingOff}, 0, 0),
+		PrefillSeconds: 582.73e12 / (8 * 989e12 * 0.4),
+	}
+}
+
+func TestOutcome(t *testing.T) {
+	s := llamaOn(t, "100gbe")
+	o := s.Outcome()
+	near(t, "prefill", s.PrefillSeconds, 0.1841, 1e-3)
+	near(t, "transfer", o.TransferSeconds, 0.1074, 1e-3)
+	near(t, "exposed", o.ExposedSeconds, 0.1074, 1e-3)
+	near(t, "transfer over prefill", o.TransferOverPrefill, 0.1074/0.1841, 1e-3)
+	near(t, "share of TTFT", o.ExposedShare, 0.1074/(0.1074+0.1841), 1e-3)
+	// κ·tokens/s: 327,680 B at 4096 tokens in 184.1 ms.
+	near(t, "hides at", o.HidingBytesPerSecond, 327680*4096/0.1841, 1e-3)
+	if o.Verdict != Depends || !strings.Contains(o.VerdictText, "107.4 ms") {
+		t.Errorf("nothing known of interference: %s, %s", o.Verdict, o.VerdictText)
+	}
+
+	s.Overlap = true
+	near(t, "one layer exposed", s.Outcome().ExposedSeconds, 0.1074/80, 1e-3)
+
+	s.SavedSeconds, s.SavedKnown = 0.05, true
+	o = s.Outcome()
+	near(t, "net gain", o.NetGainSeconds, 0.05-0.1074/80, 1e-3)
+	if o.Verdict != Pays {
+		t.Errorf("%s: %s", o.Verdict, o.VerdictText)
+	}
+	s.Overlap = false
+	if o = s.Outcome(); o.Verdict != Costs {
+		t.Errorf("%s: %s", o.Verdict, o.VerdictText)
+	}
+}
+
+func TestOutcomeUnderLoad(t *testing.T) {
+	s := llamaOn(t, "100gbe")
+	s.ArrivalsPerSecond = 5
+	o := s.Outcome()
+	rho := 5 * 0.107374
+	near(t, "with M/D/1 wait", o.ExposedSeconds, 0.107374+rho*0.107374/(2*(1-rho)), 1e-4)
+	s.ArrivalsPerSecond = 10
+	o = s.Outcome()
+	if o.Verdict != Unstable || !strings.Contains(o.VerdictText, "unstable") || o.ExposedShare != 1 || !math.IsInf(o.NetGainSeconds, -1) {
+		t.Errorf("%+v", o)
+	}
+	if o := (Scenario{}).Outcome(); o.ExposedShare != 0 || o.TransferOverPrefill != 0 {
+		t.Errorf("nothing to ship: %+v", o)
+	}
+}
+
+func TestHidingBandwidthWithOverheads(t *testing.T) {
+	s := llamaOn(t, "100gbe")
+	s.Path.BetaSeconds, s.Path.GammaSeconds = 1e-3, 1e-3 // 160 ms of 184
+	near(t, "less room", s.HidingBandwidth(), 1342177280/(s.PrefillSeconds-0.16), 1e-9)
+	s.Path.GammaSeconds = 2e-3
+	if b := s.HidingBandwidth(); !math.IsInf(b, 1) {
+		t.Errorf("overheads alone exceed prefill, yet %g B/s hides them", b)
+	}
+}
+
+func TestBreakEvenContext(t *testing.T) {
+	for _, c := range []struct {
+		low, high, first int64
+		ok               bool
+	}{{1, 1 << 20, 777, true}, {1, 1 << 20, 1, true}, {1, 100, 777, false}, {800, 1000, 777, true}, {5, 5, 5, true}, {9, 5, 1, false}, {1, 1 << 40, 1<<40 - 1, true}} {
+		got, ok := BreakEvenContext(c.low, c.high, func(n int64) bool { return n >= c.first })
+		if ok != c.ok || (ok && got != max(c.low, c.first)) {
+			t.Errorf("%+v: %d, %v", c, got, ok)
+		}
+	}
+}
+
+// Without overlap a quadratic prefill outgrows a linear transfer. By hand: exposed
+// under 30 % of TTFT where B·prefill(n)·3/7 ≥ κ·n, so at
+// n = (κ·G·7/(3·B) - 2P)/(2·L·d): G = 8·989e12·0.4, κ 327,680 B, B 12.5e9.
+func TestBreakEvenContextByHand(t *testing.T) {
+	p := llama70B
+	p.GPUs, p.PeakFLOPs, p.MFU = 8, 989e12, 0.4
+	want := (327680*8*989e12*0.4*7/3/12.5e9 - 2*68.45e9) / (2 * 80 * 8192)
+	path := SpecCost(mustLink(t, "100gbe"), 0, Framing{Mode: FramingOff}, 0, 0)
+	got, ok := BreakEvenContext(128, 1<<20, func(n int64) bool {
+		s := Scenario{Bytes: 327680 * n, Layers: 80, Descriptors: 80, Path: path, PrefillSeconds: p.Seconds(n, 0)}
+		return s.Outcome().ExposedShare <= 0.3
+	})
+	if !ok {
+		t.Fatal("never")
+	}
+	near(t, "break-even context", float64(got), want, 1e-4)
+}
+
+func TestSensitivity(t *testing.T) {
+	s := llamaOn(t, "100gbe")
+	if s.Sensitivity() != nil {
+		t.Error("a verdict that is not known cannot flip")
+	}
+	s.SavedSeconds, s.SavedKnown = 0.15, true // against 107.4 ms exposed: pays
+	flips := s.Sensitivity()
+	got := map[string]Flip{}
+	for _, f := range flips {
+		got[f.Input] = f
+		if f.String() == "" {
+			t.Error("no words")
+		}
+	}
+	near(t, "bandwidth", got["bandwidth"].At, 1342177280/0.15, 1e-6)
+	near(t, "saved", got["saved by disaggregation"].At, 0.107374, 1e-4)
+	near(t, "factor", got["bandwidth"].Factor, 0.107374/0.15, 1e-4)
+	if !got["prefill"].Never {
+		t.Errorf("without overlap prefill does not matter: %v", got["prefill"])
+	}
+	if !flips[len(flips)-1].Never || flips[0].Never {
+		t.Errorf("order: %v", flips)
+	}
+	s.ArrivalsPerSecond = 1
+	// M/D/1: the wait that uses up 42.6 ms, from MaxArrivals of response 150 ms.
+	for _, f := range s.Sensitivity() {
+		if f.Input == "arrivals" {
+			near(t, "arrivals", f.At, MaxArrivals(0.107374, 0.15), 1e-3)
+		}
+	}
+	// An overlapped transfer that prefill hides flips when prefill gets fast.
+	s = llamaOn(t, "100gbe")
+	s.Overlap, s.SavedSeconds, s.SavedKnown = true, 0.01, true
+	for _, f := range s.Sensitivity() {
+		if f.Input == "prefill" && (f.Never || f.At >= s.PrefillSeconds) {
+			t.Errorf("prefill: %v", f)
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package model
+
+import "math"
+
+// Interval is a value with its 95 % interval, in the unit of the field that holds it.
+type Interval struct {
+	Value, Low, High float64
+}
+
+// Exactly is a value without spread.
+func Exactly(v float64) Interval { return Interval{v, v, v} }
+
+// Cost is what a path charges. A batch of k transfers with N descriptors and S
+// bytes, posted together, is delivered after
+//
+//	T = alpha + P + W - o·min(P, W),  P = (k-1)·beta + gamma·N,  W = S/B
+//
+// With o = 0 it is Hockney's model (Parallel Computing 20, 1994) with a term for
+// each descriptor and one for each transfer that follows the first. Alpha holds the
+// round trip of the acknowledgement, so a pipelined batch pays it once; a further
+// transfer pays only its own processing, beta. The overlap o says how much of the
+// posting goes on while earlier bytes are on the wire: 0 where one CPU does both (loopback),
+// 1 where a NIC sends what is posted, which is LogGP's max of overhead and gap
+// (Alexandrov et al., SPAA '95). It holds while one regime does: no change of
+// protocol, cache level or route between the sizes compared.
+type Cost struct {
+	AlphaSeconds   float64 // startup of a batch, acknowledgement included
+	BetaSeconds    float64 // each transfer after the first
+	GammaSeconds   float64 // each descriptor
+	BytesPerSecond float64 // payload rate
+	Overlap        float64 // o, in 0..1; 0 adds posting and wire up
+}
+
+// SpecCost is the cost that a data sheet promises: the link's goodput at mtu
+// (0: the kind's default), with alpha and gamma as given, zero when unknown.
+func SpecCost(l Link, mtu int, f Framing, alphaSeconds, gammaSeconds float64) Cost {
+	goodput, _, _ := l.Goodput(mtu, f)
+	return Cost{AlphaSeconds: alphaSeconds, GammaSeconds: gammaSeconds, BytesPerSecond: goodput}
+}
+
+// Seconds is the time from posting the first of transfers to delivery of the
+// last. Without a transfer it is 0; with bytes and no bandwidth it is +Inf.
+func (c Cost) Seconds(transfers, descriptors int, bytes int64) float64 {
+	if transfers <= 0 {
+		return 0
+	}
+	return c.AlphaSeconds + overlapped(c.PostSeconds(transfers, descriptors), c.WireSeconds(bytes), c.Overlap)
+}
+
+// overlapped is the time of two activities of which the shorter is hidden in the
+// longer by a share.
+func overlapped(post, wire, share float64) float64 {
+	return post + wire - share*min(post, wire)
+}
+
+// PostSeconds is the work that grows with the counts: (k-1)·beta + gamma·N.
+func (c Cost) PostSeconds(transfers, descriptors int) float64 {
+	if transfers <= 0 {
+		return 0
+	}
+	return float64(transfers-1)*c.BetaSeconds + float64(descriptors)*c.GammaSeconds
+}
+
+// OverheadSeconds is what a batch takes without bytes: alpha + (k-1)·beta + gamma·N.
+func (c Cost) OverheadSeconds(transfers, descriptors int) float64 {
+	if transfers <= 0 {
+		return 0
+	}
+	return c.AlphaSeconds + c.PostSeconds(transfers, descriptors)
+}
+
+// WireSeconds is the part of Seconds that bandwidth sets: bytes/B.
+func (c Cost) WireSeconds(bytes int64) float64 {
+	if bytes <= 0 {
+		return 0
+	}
+	if c.BytesPerSecond <= 0 {
+		return math.Inf(1)
+	}
+	return float64(bytes) / c.BytesPerSecond
+}
+
+// HalfBandwidthBytes is Hockney's n½: the size in bytes of one transfer with
+// one descriptor that gets half of the bandwidth, (alpha+gamma)·B.
+func (c Cost) HalfBandwidthBytes() float64 {
+	return c.OverheadSeconds(1, 1) * c.BytesPerSecond
+}

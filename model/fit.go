@@ -1,0 +1,294 @@
+package model
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// Errors of [FitCost]; each arrives wrapped with what to do.
+var (
+	// ErrBadSample is returned when a sample cannot be a timed batch.
+	ErrBadSample = errors.New("bad calibration sample")
+	// ErrTooFewPoints is returned when fewer combinations of transfers,
+	// descriptors and bytes were timed than the unknowns and their check need.
+	ErrTooFewPoints = errors.New("too few calibration points")
+	// ErrTooFewRepeats is returned when points were not repeated often enough to know their spread.
+	ErrTooFewRepeats = errors.New("too few repetitions")
+	// ErrSizesDoNotVary is returned when startup and bandwidth cannot be told apart.
+	ErrSizesDoNotVary = errors.New("sizes do not vary")
+	// ErrNoBandwidth is returned when time does not grow with the bytes.
+	ErrNoBandwidth = errors.New("time does not grow with bytes")
+	// ErrUntrustworthy is returned by [Fit.Trustworthy].
+	ErrUntrustworthy = errors.New("calibration too uncertain")
+)
+
+// FitOptions steers [FitCost]; the zero value is good.
+type FitOptions struct {
+	Seed      uint64  // of the bootstrap: the same seed and samples give the same fit
+	Resamples int     // bootstrap draws; 0 is 300
+	Folds     int     // parts that are left out in turn; 0 is 10
+	Quantile  float64 // what is fitted of each point; 0 is 0.5, the median
+	// Plain fits alpha, beta, gamma and one bandwidth, added up, and nothing more.
+	// Otherwise an overlap of posting and wire (see [Cost]) and a size from which a
+	// second bandwidth holds (a cache that overflows, a change of protocol, a
+	// shaper's burst) are tried too, and kept only where BIC asks for them.
+	Plain bool
+}
+
+func (o FitOptions) withDefaults() FitOptions {
+	if o.Resamples <= 0 {
+		o.Resamples = 300
+	}
+	if o.Folds <= 1 {
+		o.Folds = 10
+	}
+	if o.Quantile <= 0 || o.Quantile >= 1 {
+		o.Quantile = 0.5
+	}
+	return o
+}
+
+// Fit is a path's cost found by calibration, with 95 % intervals. Each
+// coefficient is at least 0; Bandwidth.High is math.MaxFloat64 where the data
+// do not bound it.
+type Fit struct {
+	Alpha     Interval // seconds, startup of a batch with its acknowledgement
+	Beta      Interval // seconds for each transfer after the first
+	Gamma     Interval // seconds for each descriptor
+	Bandwidth Interval // bytes a second; with a Second regime, of the first bytes only
+	Second    *Regime  // nil where one bandwidth serves
+	Overlap   float64  // share of posting hidden behind the wire, in 0..1; see [Cost]
+
+	MAPE, Worst float64 // held-out error as a share: mean and greatest
+	Spread      float64 // standard deviation of one repetition about its median, as a share
+	// LackOfFit is the standard deviation, as a share, by which the middle point
+	// misses the curve beyond what its repetitions explain. Predictions widen by
+	// that of the points that took about as long.
+	LackOfFit       float64
+	Points, Samples int
+	Dropped         int        // repetitions left out as wild (slower than the median by half and six deviations)
+	Residuals       []Residual // in order of bytes
+	Notes           []string   // what the calibration could not tell, for people
+
+	draws []coefficients
+	lacks []lack // in order of time
+}
+
+// Regime is a bandwidth that holds for the bytes of a batch beyond FromBytes.
+type Regime struct {
+	FromBytes int64
+	Bandwidth Interval // bytes a second
+}
+
+// Residual is one calibration point beside what the fit says of it.
+type Residual struct {
+	Transfers, Descriptors int
+	Bytes                  int64
+	Seconds                float64 // median, or the quantile fitted
+	Fitted                 float64 // by the fit of all points
+	HeldOut                float64 // by a fit that never saw this point
+}
+
+// FitCost fits [Cost] to a calibration: for the fit to tell its four unknowns,
+// bytes, descriptors and transfers a batch must each vary independently of the
+// other two, over decades, with every combination repeated in random order.
+//
+// Each point is its median, after wild repetitions are dropped; the coefficients
+// minimise Huber's loss of relative residuals (so weights are 1/T²), all held at
+// or above 0. Intervals are percentiles of a bootstrap over the repetitions
+// inside each point, to which the lack of fit is added, so a path that is no
+// straight line has honest intervals too. Held-out error leaves points out in
+// turn. It is deterministic. Memory and time grow with len(samples)·Resamples.
+func FitCost(samples []Sample, opt FitOptions) (Fit, error) {
+	opt = opt.withDefaults()
+	points, err := collect(samples)
+	if err != nil {
+		return Fit{}, err
+	}
+	if err := enoughRepeats(points, opt.Quantile); err != nil {
+		return Fit{}, err
+	}
+	f := Fit{Points: len(points), Samples: len(samples)}
+	f.Spread = spread(points)
+	f.Dropped = summarize(points, opt.Quantile)
+	p := newProblem(points, shape{knee: noKnee})
+	if p.active, f.Notes, err = p.identify(); err != nil {
+		return Fit{}, err
+	}
+	solution := p.solveRobust()
+	if !opt.Plain {
+		p, solution = p.bestShape(points, solution)
+	}
+	if solution.coefficients[colInverseB] == 0 {
+		return Fit{}, fmt.Errorf("%w: the fastest and largest batches take the same time; calibrate with larger sizes, up to at least 16 MiB", ErrNoBandwidth)
+	}
+	f.setLack(points, solution.scale)
+	f.draws = p.bootstrap(points, solution, opt)
+	f.setIntervals(p.shape, solution.coefficients)
+	f.holdOut(p, points, solution.coefficients, opt.Folds)
+	return f, nil
+}
+
+// enoughRepeats refuses points whose statistic or spread cannot be known.
+func enoughRepeats(points []point, q float64) error {
+	least := 3
+	if q > 0.5 {
+		least = int(math.Ceil(1/(1-q) - 1e-9))
+	}
+	for _, p := range points {
+		if len(p.seconds) < least {
+			return fmt.Errorf("%w: %d bytes in %d transfers was timed %d times and the %g quantile needs %d; repeat every point at least that often",
+				ErrTooFewRepeats, p.bytes, p.transfers, len(p.seconds), q, least)
+		}
+	}
+	return nil
+}
+
+func newProblem(points []point, h shape) problem {
+	n := len(points)
+	p := problem{shape: h, rows: make([]coefficients, n), values: make([]float64, n), noise: make([]float64, n)}
+	for i, pt := range points {
+		p.rows[i] = h.row(pt.transfers, pt.descriptors, pt.bytes)
+		p.values[i], p.noise[i] = pt.statistic, pt.noise
+	}
+	return p
+}
+
+// identify says which unknowns the points can tell, and in words which not.
+func (p problem) identify() (active uint, notes []string, err error) {
+	const least = 6 // four unknowns and something left to check them with
+	if len(p.values) < least {
+		return 0, nil, fmt.Errorf("%w: %d combinations of transfers, descriptors and bytes, at least %d are needed; calibrate for longer", ErrTooFewPoints, len(p.values), least)
+	}
+	active = 1 << colAlpha
+	if !p.apart(colInverseB, active) {
+		return 0, nil, fmt.Errorf("%w: all points move the same bytes, so startup and bandwidth cannot be told apart; calibrate with sizes over several decades", ErrSizesDoNotVary)
+	}
+	active |= 1 << colInverseB
+	if p.apart(colBeta, active) {
+		active |= 1 << colBeta
+	} else {
+		notes = append(notes, "transfers a batch never vary on their own: beta is taken as 0")
+	}
+	if p.apart(colGamma, active) {
+		active |= 1 << colGamma
+	} else {
+		notes = append(notes, "descriptors never vary apart from transfers and bytes: gamma is taken as 0 and its cost is inside the others")
+	}
+	return active, notes, nil
+}
+
+// lack is one point's lack of fit, for batches of about its time.
+type lack struct{ seconds, share float64 }
+
+// setLack fills the lack of fit from the scale of the residuals over the noise.
+// It is taken to grow with the noise, as the weights do.
+func (f *Fit) setLack(points []point, scale float64) {
+	excess := math.Sqrt(max(0, scale*scale-1))
+	shares := make([]float64, len(points))
+	for i, p := range points {
+		shares[i] = excess * p.noise
+		f.lacks = append(f.lacks, lack{p.statistic, shares[i]})
+	}
+	slices.SortFunc(f.lacks, func(a, b lack) int { return cmp.Compare(a.seconds, b.seconds) })
+	slices.Sort(shares)
+	f.LackOfFit = quantile(shares, 0.5)
+}
+
+// bootstrap solves again with each point's repetitions drawn anew, and each
+// point moved by the lack of fit.
+func (p problem) bootstrap(points []point, s robust, opt FitOptions) []coefficients {
+	excess := math.Sqrt(max(0, s.scale*s.scale-1))
+	rng := rand.New(rand.NewPCG(opt.Seed, 0x6b7662656e6368))
+	draws := make([]coefficients, opt.Resamples)
+	values := make([]float64, len(points))
+	var again []float64
+	for d := range draws {
+		for i, pt := range points {
+			again = again[:0]
+			for range pt.seconds {
+				again = append(again, pt.seconds[rng.IntN(len(pt.seconds))])
+			}
+			slices.Sort(again)
+			values[i] = quantile(again, opt.Quantile) * max(0.01, 1+excess*pt.noise*rng.NormFloat64())
+		}
+		draws[d] = p.resolve(s, values)
+	}
+	return draws
+}
+
+// setIntervals fills the exported coefficients from the solution and its draws.
+func (f *Fit) setIntervals(h shape, x coefficients) {
+	of := func(c int) Interval {
+		return f.percentiles(x[c], func(d coefficients) float64 { return d[c] })
+	}
+	f.Alpha, f.Beta, f.Gamma = of(colAlpha), of(colBeta), of(colGamma)
+	f.Bandwidth = inverse(of(colInverseB))
+	f.Overlap = h.overlap
+	if h.knee != noKnee {
+		f.Second = &Regime{FromBytes: h.knee, Bandwidth: inverse(of(colInverseB2))}
+	}
+}
+
+// percentiles is the middle 95 % of what g makes of the draws, around value.
+func (f *Fit) percentiles(value float64, g func(coefficients) float64) Interval {
+	v := make([]float64, len(f.draws))
+	for i, d := range f.draws {
+		v[i] = g(d)
+	}
+	slices.Sort(v)
+	return Interval{Value: value, Low: min(value, quantile(v, 0.025)), High: max(value, quantile(v, 0.975))}
+}
+
+// inverse turns seconds a byte into bytes a second.
+func inverse(i Interval) Interval {
+	over := func(v float64) float64 {
+		if v <= 0 {
+			return math.MaxFloat64
+		}
+		return 1 / v
+	}
+	return Interval{Value: over(i.Value), Low: over(i.High), High: over(i.Low)}
+}
+
+// holdOut predicts each point by a fit without it and its fold. Points are dealt
+// to folds in order of time, so that every fold spans the range.
+func (f *Fit) holdOut(p problem, points []point, x coefficients, folds int) {
+	order := make([]int, len(points))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Compare(points[a].statistic, points[b].statistic)
+	})
+	folds = min(folds, len(points))
+	f.Residuals = make([]Residual, len(points))
+	for fold := range folds {
+		rest := problem{shape: p.shape, active: p.active}
+		for at, i := range order {
+			if at%folds != fold {
+				rest.rows = append(rest.rows, p.rows[i])
+				rest.values = append(rest.values, p.values[i])
+				rest.noise = append(rest.noise, p.noise[i])
+			}
+		}
+		solution := rest.solveRobust()
+		for at, i := range order {
+			if at%folds == fold {
+				pt := points[i]
+				f.Residuals[i] = Residual{pt.transfers, pt.descriptors, pt.bytes, pt.statistic,
+					p.seconds(x, p.rows[i]), p.seconds(solution.coefficients, p.rows[i])}
+			}
+		}
+	}
+	f.MAPE, f.Worst = 0, 0
+	for _, r := range f.Residuals {
+		e := math.Abs(r.HeldOut/r.Seconds - 1)
+		f.MAPE += e / float64(len(points))
+		f.Worst = max(f.Worst, e)
+	}
+}

@@ -1,0 +1,156 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Sample is one timed batch: Transfers posted together, with Descriptors and
+// Bytes in all, delivered after Seconds.
+type Sample struct {
+	Transfers, Descriptors int
+	Bytes                  int64
+	Seconds                float64
+}
+
+// point is the repetitions of one combination of transfers, descriptors and bytes.
+type point struct {
+	transfers, descriptors int
+	bytes                  int64
+	seconds                []float64 // sorted, outliers removed
+	statistic              float64   // the median, or the quantile asked for
+	noise                  float64   // standard error of statistic, as a share of it
+}
+
+// A repetition is wild when it is slower than its point's median by half and by
+// six robust standard deviations: a stall of the host, not the path's spread.
+// A point that would lose more than 30 % keeps all: that is how the path behaves.
+const (
+	wildShare      = 0.5
+	wildDeviations = 6
+	wildMost       = 0.3
+)
+
+// collect groups samples into points, in order of bytes, transfers and descriptors.
+func collect(samples []Sample) ([]point, error) {
+	type key struct {
+		bytes                  int64
+		transfers, descriptors int
+	}
+	index := make(map[key]int)
+	var points []point
+	for i, s := range samples {
+		if s.Transfers < 1 || s.Descriptors < 0 || s.Bytes < 0 || !(s.Seconds > 0) || math.IsInf(s.Seconds, 0) {
+			return nil, fmt.Errorf("%w: sample %d has %d transfers, %d descriptors, %d bytes in %g s; a batch has at least one transfer and took time",
+				ErrBadSample, i, s.Transfers, s.Descriptors, s.Bytes, s.Seconds)
+		}
+		k := key{s.Bytes, s.Transfers, s.Descriptors}
+		at, ok := index[k]
+		if !ok {
+			at = len(points)
+			index[k] = at
+			points = append(points, point{transfers: s.Transfers, descriptors: s.Descriptors, bytes: s.Bytes})
+		}
+		points[at].seconds = append(points[at].seconds, s.Seconds)
+	}
+	slices.SortFunc(points, func(a, b point) int {
+		return cmp.Or(cmp.Compare(a.bytes, b.bytes), cmp.Compare(a.transfers, b.transfers), cmp.Compare(a.descriptors, b.descriptors))
+	})
+	for i := range points {
+		slices.Sort(points[i].seconds)
+	}
+	return points, nil
+}
+
+// summarize sets every point's statistic. For the median it first drops wild
+// repetitions, because a tenth of them, all slow, would move every median the
+// same way and so the bandwidth with it. It returns how many it dropped.
+func summarize(points []point, q float64) (dropped int) {
+	if q == 0.5 {
+		limit := 1 + max(wildShare, wildDeviations*spread(points))
+		for i := range points {
+			p := &points[i]
+			cut := quantile(p.seconds, 0.5) * limit
+			keep, _ := slices.BinarySearch(p.seconds, cut)
+			if n := len(p.seconds) - keep; n > 0 && float64(n) <= wildMost*float64(len(p.seconds)) {
+				p.seconds = p.seconds[:keep]
+				dropped += n
+			}
+		}
+	}
+	for i := range points {
+		points[i].statistic = quantile(points[i].seconds, q)
+	}
+	setNoise(points)
+	return dropped
+}
+
+// leastNoise is the noise below which no point is believed, whatever its
+// repetitions say: clocks, and a curve that is never quite straight.
+const leastNoise = 0.001
+
+// setNoise sets every point's noise. Its own few repetitions would tell it badly, and all
+// points together wrongly: a batch of 20 µs scatters by tens of per cent where one
+// of a second does by tenths. So it is pooled over the seven points nearest in time.
+func setNoise(points []point) {
+	order := make([]int, len(points))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(points[a].statistic, points[b].statistic) })
+	const around = 3
+	var near []point
+	for at, i := range order {
+		first := max(0, min(at-around, len(order)-2*around-1))
+		near = near[:0]
+		for _, j := range order[first:min(first+2*around+1, len(order))] {
+			near = append(near, points[j])
+		}
+		// π/2: the variance of a normal sample's median over that of its mean.
+		points[i].noise = max(leastNoise, spread(near)*math.Sqrt(math.Pi/2/float64(len(points[i].seconds))))
+	}
+}
+
+// spread is the robust standard deviation of one repetition about its point's
+// median, as a share of it, pooled over the points.
+func spread(points []point) float64 {
+	var deviations []float64
+	for _, p := range points {
+		n := float64(len(p.seconds))
+		if n < 2 {
+			continue
+		}
+		m := quantile(p.seconds, 0.5)
+		for _, t := range p.seconds {
+			// n/(n-1): the median is of the same few repetitions.
+			deviations = append(deviations, math.Abs(t/m-1)*math.Sqrt(n/(n-1)))
+		}
+	}
+	return robustScale(deviations)
+}
+
+// madToSigma turns a median absolute deviation into a normal's standard deviation.
+const madToSigma = 1.4826
+
+// robustScale is the standard deviation that the absolute deviations would have
+// if they were normal; it sorts its argument.
+func robustScale(deviations []float64) float64 {
+	slices.Sort(deviations)
+	return madToSigma * quantile(deviations, 0.5)
+}
+
+// quantile interpolates between the order statistics around (n-1)q, which gives
+// the usual median; gonum's stat.Quantile has no such kind. Zero when empty.
+func quantile(sorted []float64, q float64) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	h := q * float64(len(sorted)-1)
+	i := int(h)
+	if i+1 >= len(sorted) {
+		return sorted[len(sorted)-1]
+	}
+	return sorted[i] + (h-float64(i))*(sorted[i+1]-sorted[i])
+}

@@ -1,0 +1,195 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"kvbench/internal/units"
+)
+
+// FitFrom rebuilds a fit from the coefficients that a run recorded; Second, Overlap
+// and LackOfFit may be set on the result. Without the bootstrap behind them its
+// predictions add the spreads as if independent, which errs on the wide side.
+func FitFrom(alpha, beta, gamma, bandwidth Interval, mape, worst float64) Fit {
+	return Fit{Alpha: alpha, Beta: beta, Gamma: gamma, Bandwidth: bandwidth, MAPE: mape, Worst: worst}
+}
+
+// Cost is the fit's central values as one straight line, which for a fit with a
+// Second regime is the line of the large batches: its startup is what the first
+// bytes leave, and below 0 where they went faster (a shaper's burst).
+func (f Fit) Cost() Cost {
+	c := Cost{f.Alpha.Value, f.Beta.Value, f.Gamma.Value, f.Bandwidth.Value, f.Overlap}
+	if f.Second != nil {
+		c.BytesPerSecond = f.Second.Bandwidth.Value
+		c.AlphaSeconds += float64(f.Second.FromBytes) * (1/f.Bandwidth.Value - 1/c.BytesPerSecond)
+	}
+	return c
+}
+
+// Asymptotic is the bandwidth in bytes a second that large batches approach: the
+// one to hold against a link.
+func (f Fit) Asymptotic() Interval {
+	if f.Second != nil {
+		return f.Second.Bandwidth
+	}
+	return f.Bandwidth
+}
+
+// central is the fit's central values as the solver has them.
+func (f Fit) central() (shape, coefficients) {
+	h := shape{overlap: f.Overlap, knee: noKnee}
+	x := coefficients{f.Alpha.Value, f.Beta.Value, f.Gamma.Value, 1 / f.Bandwidth.Value}
+	if f.Second != nil {
+		h.knee, x[colInverseB2] = f.Second.FromBytes, 1/f.Second.Bandwidth.Value
+	}
+	return h, x
+}
+
+// z95 is the normal quantile behind a 95 % interval.
+const z95 = 1.959964
+
+// Predict is the time in seconds of a batch (its median, or the quantile that
+// was fitted) with the 95 % interval of that time on this path: what the
+// coefficients leave open, and the lack of fit. It does not hold for one
+// repetition, which spreads by [Fit.Spread] around it.
+func (f Fit) Predict(transfers, descriptors int, bytes int64) Interval {
+	if transfers <= 0 {
+		return Interval{}
+	}
+	h, x := f.central()
+	r := h.row(transfers, descriptors, bytes)
+	value := h.seconds(x, r)
+	i := f.addUp(h.seen(x, r), value)
+	if len(f.draws) > 0 {
+		i = f.percentiles(value, func(d coefficients) float64 { return h.seconds(d, r) })
+	}
+	extra := z95 * f.lackAt(value) * value
+	i.Low = max(0, value-math.Hypot(value-i.Low, extra))
+	i.High = value + math.Hypot(i.High-value, extra)
+	return i
+}
+
+// lackAt is the lack of fit, as a share, of batches that take about seconds.
+func (f Fit) lackAt(seconds float64) float64 {
+	if len(f.lacks) == 0 {
+		return f.LackOfFit
+	}
+	i, _ := slices.BinarySearchFunc(f.lacks, seconds, func(l lack, s float64) int { return cmp.Compare(l.seconds, s) })
+	return f.lacks[min(i, len(f.lacks)-1)].share
+}
+
+// addUp spreads value by the coefficients' own intervals, taken as independent.
+func (f Fit) addUp(r coefficients, value float64) Interval {
+	var down, up float64
+	add := func(c int, i Interval) {
+		down = math.Hypot(down, r[c]*(i.Value-i.Low))
+		up = math.Hypot(up, r[c]*(i.High-i.Value))
+	}
+	add(colAlpha, f.Alpha)
+	add(colBeta, f.Beta)
+	add(colGamma, f.Gamma)
+	add(colInverseB, inverse(f.Bandwidth))
+	if f.Second != nil {
+		add(colInverseB2, inverse(f.Second.Bandwidth))
+	}
+	return Interval{Value: value, Low: value - down, High: value + up}
+}
+
+// What may be left open before a fit says less than a data sheet does: the width
+// of bandwidth's interval, as a share of bandwidth; the width of an overhead's, as
+// a share of the time of the calibration point where it weighs most (startup is
+// given more room: it matters to the smallest transfers alone); the mean held-out
+// error; and half the width of the interval of one prediction.
+const (
+	openBandwidth  = 0.4
+	openStartup    = 2.0
+	openOverhead   = 1.0
+	openMAPE       = 0.3
+	openPrediction = 0.3
+
+	calibrateMore = "calibrate for longer and on a quieter host"
+)
+
+// Trustworthy is nil, or ErrUntrustworthy wrapped with the interval that is too
+// wide to mean anything and what to do. A fit that passes can still be vague about
+// one batch: see [Fit.TrustworthyFor].
+func (f Fit) Trustworthy() error {
+	b := f.Asymptotic()
+	if open := (b.High - b.Low) / b.Value; open > openBandwidth {
+		return fmt.Errorf("%w: bandwidth is %s but could be %s to %s; %s, with larger sizes",
+			ErrUntrustworthy, units.Rate(b.Value), units.Rate(b.Low), rateOrAny(b.High), calibrateMore)
+	}
+	for _, c := range []struct {
+		name   string
+		column int
+		i      Interval
+		most   float64
+	}{
+		{"startup (alpha)", colAlpha, f.Alpha, openStartup},
+		{"each further transfer (beta)", colBeta, f.Beta, openOverhead},
+		{"each descriptor (gamma)", colGamma, f.Gamma, openOverhead},
+	} {
+		if open := (c.i.High - c.i.Low) * f.heaviest(c.column); open > c.most {
+			return fmt.Errorf("%w: %s costs %s but could be %s to %s, a range of %.0f %% of the time of the batch where it weighs most; %s",
+				ErrUntrustworthy, c.name, units.Seconds(c.i.Value), units.Seconds(c.i.Low), units.Seconds(c.i.High), 100*open, calibrateMore)
+		}
+	}
+	if f.MAPE > openMAPE {
+		return fmt.Errorf("%w: points that the fit did not see are %.0f %% off on average, so bytes and counts do not explain the time; %s, or pin it to CPUs",
+			ErrUntrustworthy, 100*f.MAPE, calibrateMore)
+	}
+	return nil
+}
+
+// TrustworthyFor is nil, or ErrUntrustworthy wrapped with the reason, when the
+// prediction for one batch is too vague to be held against a measurement.
+func (f Fit) TrustworthyFor(transfers, descriptors int, bytes int64) error {
+	i := f.Predict(transfers, descriptors, bytes)
+	if i.High-i.Low > 2*openPrediction*i.Value {
+		return fmt.Errorf("%w: the prediction for %s in %d transfers is %s but could be %s to %s; %s",
+			ErrUntrustworthy, units.Bytes(bytes), transfers, units.Seconds(i.Value), units.Seconds(i.Low), units.Seconds(i.High), calibrateMore)
+	}
+	return nil
+}
+
+// heaviest is the greatest share of a point's time that a second of the
+// coefficient in column would be. Without points it is 0.
+func (f Fit) heaviest(column int) (most float64) {
+	for _, r := range f.Residuals {
+		if r.Fitted > 0 {
+			most = max(most, shape{knee: noKnee}.row(r.Transfers, r.Descriptors, r.Bytes)[column]/r.Fitted)
+		}
+	}
+	return most
+}
+
+func rateOrAny(r float64) string {
+	if r == math.MaxFloat64 {
+		return "any rate"
+	}
+	return units.Rate(r)
+}
+
+// Outside says, for people, in which way a batch lies outside what was
+// calibrated by more than a factor of two; empty when it lies inside. A
+// prediction there is an extrapolation and its interval is too narrow.
+func (f Fit) Outside(transfers, descriptors int, bytes int64) string {
+	var k, n int
+	var s int64
+	for _, r := range f.Residuals {
+		k, n, s = max(k, r.Transfers), max(n, r.Descriptors), max(s, r.Bytes)
+	}
+	switch {
+	case len(f.Residuals) == 0:
+		return ""
+	case transfers > 2*k:
+		return fmt.Sprintf("%d transfers a batch, calibrated up to %d", transfers, k)
+	case descriptors > 2*n:
+		return fmt.Sprintf("%d descriptors, calibrated up to %d", descriptors, n)
+	case bytes > 2*s:
+		return fmt.Sprintf("%s, calibrated up to %s", units.Bytes(bytes), units.Bytes(s))
+	}
+	return ""
+}

@@ -1,0 +1,125 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// ErrPrefill is returned, wrapped, when a prefill time cannot be computed from what was given.
+var ErrPrefill = errors.New("cannot predict prefill")
+
+// PrefillFLOPs is the floating-point operations to prefill m new tokens on p
+// cached ones:
+//
+//	2·P·m + 4·L·d_attn·(p·m + m²/2)
+//
+// P is the parameters that one token uses, without embeddings (of a mixture of
+// experts, the active ones), L the attention layers, d_attn query heads times head
+// dimension. The first term is the matrices (Kaplan et al., arXiv 2001.08361); the
+// second the scores and their product with V under a causal mask. For windowed and
+// linear layers it is an upper bound.
+func PrefillFLOPs(parameters float64, layers, attentionWidth int, newTokens, cachedTokens int64) float64 {
+	m, p := float64(newTokens), float64(cachedTokens)
+	return 2*parameters*m + 4*float64(layers)*float64(attentionWidth)*(p*m+m*m/2)
+}
+
+// GPU is an accelerator's peak rate of dense matrix work.
+type GPU struct {
+	Name        string
+	BF16, FP8   float64  // FLOP/s without sparsity; 0 where the format is absent
+	MFU, MFUFP8 Interval // share of the peak that prefill reaches: a usual value and a usual range
+}
+
+// gpus holds data-sheet peaks. The MFU ranges are what published prefill times of
+// 7B to 405B dense models imply for prompts of 1500 tokens and more; for H200 and
+// B200 none were at hand and H100's stand in.
+var gpus = []GPU{
+	{"a100", 312e12, 0, Interval{0.5, 0.45, 0.6}, Interval{}},
+	{"h100", 989e12, 1979e12, Interval{0.4, 0.2, 0.5}, Interval{0.33, 0.2, 0.45}},
+	{"h200", 989e12, 1979e12, Interval{0.4, 0.2, 0.5}, Interval{0.33, 0.2, 0.45}},
+	{"b200", 2250e12, 4500e12, Interval{0.4, 0.2, 0.5}, Interval{0.33, 0.2, 0.45}},
+	{"a800", 312e12, 0, Interval{0.5, 0.45, 0.6}, Interval{}},
+	{"h800", 989e12, 1979e12, Interval{0.4, 0.2, 0.5}, Interval{0.33, 0.2, 0.45}},
+}
+
+// GPUNames lists the known GPUs.
+func GPUNames() []string {
+	names := make([]string, len(gpus))
+	for i, g := range gpus {
+		names[i] = g.Name
+	}
+	return names
+}
+
+// ParseGPU finds a GPU by name, or returns ErrPrefill naming those it knows.
+func ParseGPU(s string) (GPU, error) {
+	name := strings.ToLower(strings.TrimSpace(s))
+	for _, g := range gpus {
+		if g.Name == name {
+			return g, nil
+		}
+	}
+	return GPU{}, fmt.Errorf("%w: unknown GPU %q; known are %s, or give the prefill time itself", ErrPrefill, s, strings.Join(GPUNames(), ", "))
+}
+
+// Peak is the GPU's dense FLOP/s in fp8, or else in 16 bits, and the share of it
+// that prefill usually reaches. It returns ErrPrefill where the GPU has no fp8.
+func (g GPU) Peak(fp8 bool) (flops float64, mfu Interval, err error) {
+	if !fp8 {
+		return g.BF16, g.MFU, nil
+	}
+	if g.FP8 == 0 {
+		return 0, Interval{}, fmt.Errorf("%w: %s has no fp8 arithmetic; use bf16", ErrPrefill, g.Name)
+	}
+	return g.FP8, g.MFUFP8, nil
+}
+
+// Prefill predicts how long a model's prefill takes.
+type Prefill struct {
+	Parameters      float64 // that one token uses, without embeddings
+	Layers          int     // with attention
+	AttentionWidth  int     // query heads times head dimension
+	GPUs            int
+	PeakFLOPs       float64 // one GPU's, dense, FLOP/s
+	MFU             float64 // model FLOPs utilization, in (0, 1]
+	ConstantSeconds float64 // C0: what every prefill costs, whatever its length
+}
+
+// Validate returns ErrPrefill, wrapped with what is missing.
+func (p Prefill) Validate() error {
+	switch {
+	case !(p.Parameters > 0):
+		return fmt.Errorf("%w: the model's parameter count is unknown; give the prefill time itself", ErrPrefill)
+	case p.GPUs < 1:
+		return fmt.Errorf("%w: %d GPUs; at least one prefills", ErrPrefill, p.GPUs)
+	case !(p.PeakFLOPs > 0):
+		return fmt.Errorf("%w: no peak rate; name a GPU", ErrPrefill)
+	case !(p.MFU > 0 && p.MFU <= 1):
+		return fmt.Errorf("%w: an MFU of %g; it is a share of the peak, above 0 and at most 1, usually 0.2 to 0.6", ErrPrefill, p.MFU)
+	case p.ConstantSeconds < 0:
+		return fmt.Errorf("%w: a constant part of %g s is below zero", ErrPrefill, p.ConstantSeconds)
+	}
+	return nil
+}
+
+// Seconds is C0 + FLOPs/(GPUs·peak·MFU) for newTokens on cachedTokens. It holds
+// while prefill is bound by arithmetic: from about 1500 tokens for a 70B model.
+// Below that reading the weights and launching kernels dominate, and without a C0
+// it says too little. Of an invalid Prefill it is NaN or +Inf.
+func (p Prefill) Seconds(newTokens, cachedTokens int64) float64 {
+	flops := PrefillFLOPs(p.Parameters, p.Layers, p.AttentionWidth, newTokens, cachedTokens)
+	return p.ConstantSeconds + flops/(float64(p.GPUs)*p.PeakFLOPs*p.MFU)
+}
+
+// TokensPerSecond is the rate at which one prefill of tokens makes KV cache.
+func (p Prefill) TokensPerSecond(tokens int64) float64 {
+	return float64(tokens) / p.Seconds(tokens, 0)
+}
+
+// ImpliedMFU is the utilization that a measured prefill of newTokens on
+// cachedTokens shows, above the constant part. The MFU of p is not used.
+func (p Prefill) ImpliedMFU(measuredSeconds float64, newTokens, cachedTokens int64) float64 {
+	flops := PrefillFLOPs(p.Parameters, p.Layers, p.AttentionWidth, newTokens, cachedTokens)
+	return flops / (float64(p.GPUs) * p.PeakFLOPs * (measuredSeconds - p.ConstantSeconds))
+}

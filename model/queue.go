@@ -1,0 +1,94 @@
+package model
+
+import "math"
+
+// Load is requests that arrive at random (Poisson) at one shared link.
+type Load struct {
+	ArrivalsPerSecond float64
+	// ServiceSeconds is the mean time that a request alone occupies the link.
+	ServiceSeconds float64
+	// ServiceSquared is the mean of the square of that time, in s². 0 means that
+	// all requests are alike, so it is the square of the mean.
+	ServiceSquared float64
+}
+
+// Queueing is what a load makes of a link. Times of an unstable queue are +Inf:
+// they grow for as long as the load lasts.
+type Queueing struct {
+	Utilization float64 // ρ: offered work over capacity
+	Stable      bool    // ρ < 1
+	// WaitFCFS is the mean wait before service, first come first served, in seconds.
+	WaitFCFS float64
+	// WaitPS is the mean time beyond service when flows share the link fairly, in seconds.
+	WaitPS       float64
+	ResponseFCFS float64 // WaitFCFS + service
+	ResponsePS   float64 // WaitPS + service
+}
+
+// Queue predicts the mean waits:
+//
+//	ρ = λ·E[S]
+//	FCFS  λ·E[S²] / (2(1-ρ))    Pollaczek-Khinchine, M/G/1; M/D/1 for one size
+//	PS    E[S]·ρ/(1-ρ)          M/G/1 processor sharing, whatever the distribution
+//
+// (Kleinrock, Queueing Systems I and II.) TCP flows on one link lie between the
+// two, nearer PS. It holds for Poisson arrivals and long runs: at ρ = 0.9 a mean
+// needs thousands of requests to settle.
+func (l Load) Queue() Queueing {
+	second := l.ServiceSquared
+	if second == 0 {
+		second = l.ServiceSeconds * l.ServiceSeconds
+	}
+	q := Queueing{Utilization: l.ArrivalsPerSecond * l.ServiceSeconds}
+	q.Stable = q.Utilization < 1
+	if !q.Stable {
+		inf := math.Inf(1)
+		q.WaitFCFS, q.WaitPS, q.ResponseFCFS, q.ResponsePS = inf, inf, inf, inf
+		return q
+	}
+	q.WaitFCFS = l.ArrivalsPerSecond * second / (2 * (1 - q.Utilization))
+	q.WaitPS = l.ServiceSeconds * q.Utilization / (1 - q.Utilization)
+	q.ResponseFCFS = q.WaitFCFS + l.ServiceSeconds
+	q.ResponsePS = q.WaitPS + l.ServiceSeconds
+	return q
+}
+
+// MixedLoad is the load of requests whose service takes seconds[i] with
+// probability proportional to weights[i].
+func MixedLoad(arrivalsPerSecond float64, seconds, weights []float64) Load {
+	var total, first, second float64
+	for i, s := range seconds {
+		total += weights[i]
+		first += weights[i] * s
+		second += weights[i] * s * s
+	}
+	if total == 0 {
+		return Load{ArrivalsPerSecond: arrivalsPerSecond}
+	}
+	return Load{arrivalsPerSecond, first / total, second / total}
+}
+
+// MaxArrivals is the rate of like requests, a second, at which the mean response
+// first come first served reaches responseSeconds; 0 where even a lone request
+// takes longer. With service S and response R it is 2(R-S)/(S(2R-S)), from the
+// M/D/1 response.
+func MaxArrivals(serviceSeconds, responseSeconds float64) float64 {
+	s, r := serviceSeconds, responseSeconds
+	if r <= s || s <= 0 {
+		return 0
+	}
+	return 2 * (r - s) / (s * (2*r - s))
+}
+
+// OfferedBytesPerSecond is the payload that arrivals of one size put on the
+// network: λ·S. A link below it is unstable however requests queue.
+func OfferedBytesPerSecond(arrivalsPerSecond float64, bytes int64) float64 {
+	return arrivalsPerSecond * float64(bytes)
+}
+
+// ReplicaBytesPerSecond is what one busy prefill replica ships: κ·(tokens/s) with
+// κ the KV bytes of a token. It is also the bandwidth at which a layer-wise
+// transfer hides behind prefill.
+func ReplicaBytesPerSecond(bytesPerToken, tokensPerSecond float64) float64 {
+	return bytesPerToken * tokensPerSecond
+}

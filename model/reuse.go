@@ -1,0 +1,27 @@
+package model
+
+// ReuseThreshold is the ratio of bandwidth to compute, in bytes a FLOP, above
+// which fetching a cached prefix beats computing it again (Mooncake, FAST '25, section 2):
+//
+//	B/G > 2·d·s / (gqa·(a·p·d + b·d²))
+//
+// d is the model width, p the prefix in tokens, gqa query heads for each KV head, s
+// bytes an element, a and b the paper's constants of attention and of the matrices
+// (4 and 22 for LLaMA's shapes). B and G are achieved rates: a peak FLOP/s in G asks
+// for more bandwidth than is really needed.
+func ReuseThreshold(width, prefixTokens, gqa, elementBytes, a, b float64) float64 {
+	return 2 * width * elementBytes / (gqa * (a*prefixTokens*width + b*width*width))
+}
+
+// ShippedBytes is what moves when hitShare of a request's blocks are already at
+// the decode node: (1-h)·S. A share outside 0..1 is taken as the nearer end.
+func ShippedBytes(bytes int64, hitShare float64) int64 {
+	return int64(float64(bytes)*(1-min(1, max(0, hitShare))) + 0.5)
+}
+
+// FetchGainSeconds is how much sooner a cached prefix is there when it is fetched
+// over path than when it is computed again: prefill of the prefix minus the
+// transfer of its bytes. Below zero, compute it.
+func FetchGainSeconds(path Cost, descriptors int, bytes int64, p Prefill, prefixTokens int64) float64 {
+	return p.Seconds(prefixTokens, 0) - path.Seconds(1, descriptors, bytes)
+}

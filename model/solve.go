@@ -1,0 +1,259 @@
+package model
+
+import (
+	"math"
+	"math/bits"
+	"slices"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// The unknowns of a fit, in the order of its columns. The last is used only
+// where a second regime begins at knee bytes.
+const (
+	colAlpha = iota
+	colBeta
+	colGamma
+	colInverseB
+	colInverseB2
+	columns
+)
+
+type coefficients [columns]float64
+
+// shape is what a fit's curve is made of beside its unknowns.
+type shape struct {
+	overlap float64 // share of posting hidden behind the wire, or of the wire behind posting
+	knee    int64   // bytes from which the second bandwidth holds; noKnee without one
+}
+
+const noKnee = math.MaxInt64
+
+// row is what each unknown is multiplied by in a batch's time when nothing overlaps.
+func (h shape) row(transfers, descriptors int, bytes int64) coefficients {
+	return coefficients{1, float64(transfers - 1), float64(descriptors), float64(min(bytes, h.knee)), float64(max(0, bytes-h.knee))}
+}
+
+// seen is the row as it counts beside x: the shorter of posting and wire is seen
+// only where it does not overlap.
+func (h shape) seen(x, row coefficients) coefficients {
+	if h.overlap == 0 {
+		return row
+	}
+	post := x[colBeta]*row[colBeta] + x[colGamma]*row[colGamma]
+	wire := x[colInverseB]*row[colInverseB] + x[colInverseB2]*row[colInverseB2]
+	visible := 1 - h.overlap
+	if post <= wire {
+		row[colBeta] *= visible
+		row[colGamma] *= visible
+	} else {
+		row[colInverseB] *= visible
+		row[colInverseB2] *= visible
+	}
+	return row
+}
+
+// seconds is the time that x gives a row.
+func (h shape) seconds(x, row coefficients) float64 { return x.dot(h.seen(x, row)) }
+
+func (c coefficients) dot(r coefficients) (sum float64) {
+	for i := range c {
+		sum += c[i] * r[i]
+	}
+	return sum
+}
+
+// problem is a weighted least-squares problem with non-negative unknowns.
+type problem struct {
+	shape
+	rows   []coefficients
+	values []float64
+	noise  []float64 // standard error of each value, as a share of it
+	active uint      // bit i: unknown i is solved for; the others are 0
+}
+
+// robust is a problem's solution with the scale of its residuals in units of the
+// noise: 1 where the curve misses the points by their noise alone.
+type robust struct {
+	coefficients
+	scale float64
+}
+
+// huber is where Huber's loss turns from square to straight: 95 % efficient
+// for normal residuals (Huber, Ann. Math. Stat. 35, 1964).
+const huber = 1.345
+
+// solveRobust minimises Huber's loss of (T/T̂-1)/noise. Relative, because sizes span
+// decades: plain least squares would let the largest size set alpha. Over the
+// noise, because large batches tell the bandwidth far better than small ones
+// tell anything. Huber's, because medians still let through a point that was
+// disturbed throughout; unlike Theil-Sen's slopes it serves four unknowns at
+// once. Where posting and wire overlap, which of them hides the other is read off
+// the step before.
+func (p problem) solveRobust() robust {
+	weights := make([]float64, len(p.values))
+	for i, t := range p.values {
+		weights[i] = 1 / (t * t * p.noise[i] * p.noise[i])
+	}
+	s := robust{coefficients: p.solve(p.rows, weights)}
+	residuals := make([]float64, len(p.values))
+	for range 30 {
+		for i := range p.rows {
+			residuals[i] = p.residual(i, s.coefficients)
+		}
+		s.scale = robustScale(residuals) * math.Sqrt(p.freedom())
+		before := s.coefficients
+		s.coefficients = p.step(s, weights)
+		if closeTo(before, s.coefficients) {
+			break
+		}
+	}
+	return s
+}
+
+// residual is how far x misses point i, in units of its noise.
+func (p problem) residual(i int, x coefficients) float64 {
+	return math.Abs(p.values[i]/p.seconds(x, p.rows[i])-1) / p.noise[i]
+}
+
+// step solves once, with rows and weights taken from the solution s.
+func (p problem) step(s robust, weights []float64) coefficients {
+	seen := make([]coefficients, len(p.rows))
+	for i, r := range p.rows {
+		seen[i] = p.seen(s.coefficients, r)
+		fitted := s.dot(seen[i]) * p.noise[i]
+		weights[i] = 1 / (fitted * fitted)
+		if away := p.residual(i, s.coefficients); s.scale > 0 && away > huber*s.scale {
+			weights[i] *= huber * s.scale / away
+		}
+	}
+	return p.solve(seen, weights)
+}
+
+// resolve minimises the same loss for other values of the same points, from s
+// and at its scale: few steps, because the values moved by their noise only.
+func (p problem) resolve(s robust, values []float64) coefficients {
+	p.values = values
+	weights := make([]float64, len(values))
+	for range 4 {
+		s.coefficients = p.step(s, weights)
+	}
+	return s.coefficients
+}
+
+// freedom is how far residuals understate the noise for the unknowns they were fitted with.
+func (p problem) freedom() float64 {
+	n := float64(len(p.values))
+	return n / max(1, n-float64(bits.OnesCount(p.active)))
+}
+
+func closeTo(a, b coefficients) bool {
+	for i := range a {
+		if math.Abs(a[i]-b[i]) > 1e-9*math.Abs(b[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// solve finds the non-negative unknowns of least weighted squares. With so few
+// the exact way is the simple one: the optimum is the unconstrained solution
+// over some subset of them, so try the subsets and keep the best feasible one.
+func (p problem) solve(rows []coefficients, weights []float64) coefficients {
+	gram, moment := normalEquations(rows, weights, p.values)
+	if x, ok := solveSubset(gram, moment, p.active); ok && slices.Min(x[:]) >= 0 {
+		return x // the unconstrained optimum is feasible
+	}
+	var best coefficients
+	gain := 0.0 // how much of the weighted square of the values is explained
+	for subset := uint(1); subset < 1<<columns; subset++ {
+		if subset&^p.active != 0 {
+			continue
+		}
+		x, ok := solveSubset(gram, moment, subset)
+		if !ok || slices.Min(x[:]) < 0 {
+			continue
+		}
+		if g := x.dot(moment); g > gain {
+			best, gain = x, g
+		}
+	}
+	return best
+}
+
+func normalEquations(rows []coefficients, weights, values []float64) (gram [columns]coefficients, moment coefficients) {
+	for i, r := range rows {
+		for a := range r {
+			wr := weights[i] * r[a]
+			moment[a] += wr * values[i]
+			for b := a; b < columns; b++ {
+				gram[a][b] += wr * r[b]
+			}
+		}
+	}
+	return gram, moment
+}
+
+// solveSubset solves the normal equations for the unknowns in subset. The columns
+// are scaled to unit length first: they span a dozen decades. It reports false
+// where they cannot be told apart.
+func solveSubset(gram [columns]coefficients, moment coefficients, subset uint) (x coefficients, ok bool) {
+	var index []int
+	for i := range columns {
+		if subset&(1<<i) != 0 {
+			if gram[i][i] == 0 {
+				return x, false
+			}
+			index = append(index, i)
+		}
+	}
+	n := len(index)
+	a, b := mat.NewSymDense(n, nil), mat.NewVecDense(n, nil)
+	for i, ci := range index {
+		scale := math.Sqrt(gram[ci][ci])
+		b.SetVec(i, moment[ci]/scale)
+		for j := i; j < n; j++ {
+			cj := index[j]
+			a.SetSym(i, j, gram[ci][cj]/(scale*math.Sqrt(gram[cj][cj])))
+		}
+	}
+	var factor mat.Cholesky
+	if !factor.Factorize(a) || factor.Cond() > 1e13 {
+		return x, false
+	}
+	if err := factor.SolveVecTo(b, b); err != nil {
+		return x, false
+	}
+	for i, ci := range index {
+		x[ci] = b.AtVec(i) / math.Sqrt(gram[ci][ci])
+	}
+	return x, true
+}
+
+// apart reports whether column c says something that the columns in given do
+// not: what is left of it after the best combination of them, as a share, is
+// above rounding.
+func (p problem) apart(c int, given uint) bool {
+	weights := make([]float64, len(p.values))
+	column := make([]float64, len(p.values))
+	length := 0.0
+	for i, r := range p.rows {
+		weights[i] = 1 / (p.values[i] * p.values[i])
+		column[i] = r[c]
+		length += weights[i] * r[c] * r[c]
+	}
+	if length == 0 {
+		return false
+	}
+	gram, moment := normalEquations(p.rows, weights, column)
+	x, ok := solveSubset(gram, moment, given)
+	if !ok {
+		return false
+	}
+	left := 0.0
+	for i, r := range p.rows {
+		d := column[i] - x.dot(r)
+		left += weights[i] * d * d
+	}
+	return left/length > 1e-6
+}

@@ -1,0 +1,141 @@
+package payload
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// presetFile maps a name to the fields of the model's public config.json that
+// its KV geometry and its parameters follow from.
+//
+//go:embed presets.json
+var presetFile []byte
+
+// presets splits the file into names and undecoded configs, once, when first asked for.
+var presets = sync.OnceValues(func() (map[string]json.RawMessage, error) {
+	var m map[string]json.RawMessage
+	err := json.Unmarshal(presetFile, &m)
+	return m, err
+})
+
+// Presets returns the names of the embedded models, sorted.
+func Presets() []string {
+	m, _ := presets() // a test reads the file: it is part of the program
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// UnknownModelError is returned for a model that is neither a preset nor a path.
+type UnknownModelError struct {
+	Name    string
+	Nearest []string // presets with a like name, nearest first; may be empty
+}
+
+func (e *UnknownModelError) Error() string {
+	hint := "kvbench has no preset of a like name"
+	if len(e.Nearest) > 0 {
+		hint = "did you mean " + strings.Join(e.Nearest, " or ")
+	}
+	return fmt.Sprintf("load model %.80q: no such preset and no such file; %s? A path to a config.json or to its directory works as well", e.Name, hint)
+}
+
+// Load returns the geometry of a preset by its name, or of a config.json by its
+// path or by the directory that holds it. A name that is none of these is an
+// *UnknownModelError.
+func Load(nameOrPath string) (Geometry, error) {
+	m, err := presets()
+	if err != nil {
+		return Geometry{}, fmt.Errorf("load presets: %w", err)
+	}
+	name := strings.ToLower(nameOrPath)
+	if raw, ok := m[name]; ok {
+		g, err := ReadConfig(bytes.NewReader(raw))
+		if err != nil {
+			return Geometry{}, fmt.Errorf("load preset %s: %w", name, err)
+		}
+		g.Model = name
+		return g, nil
+	}
+	path := nameOrPath
+	info, err := os.Stat(path)
+	if err != nil {
+		if strings.ContainsAny(nameOrPath, `/\`) || strings.HasSuffix(nameOrPath, ".json") {
+			return Geometry{}, fmt.Errorf("load model: %w; give a preset's name, a config.json or its directory", err)
+		}
+		return Geometry{}, &UnknownModelError{nameOrPath, nearest(name, Presets())}
+	}
+	if info.IsDir() {
+		path = filepath.Join(path, "config.json")
+	}
+	return loadFile(path)
+}
+
+func loadFile(path string) (Geometry, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Geometry{}, fmt.Errorf("load model: %w; give a preset's name, a config.json or its directory", err)
+	}
+	defer f.Close()
+	g, err := ReadConfig(f)
+	if err != nil {
+		return Geometry{}, fmt.Errorf("load model %s: %w", path, err)
+	}
+	g.Model = strings.TrimSuffix(filepath.Base(path), ".json")
+	if g.Model == "config" {
+		if abs, err := filepath.Abs(path); err == nil {
+			g.Model = filepath.Base(filepath.Dir(abs))
+		}
+	}
+	return g, nil
+}
+
+// nearest returns up to three names within a third of the name's length in edits.
+func nearest(name string, names []string) []string {
+	const shown, longest = 3, 64
+	if len(name) > longest {
+		return nil
+	}
+	limit := max(2, len(name)/3)
+	distance := make(map[string]int, len(names))
+	var near []string
+	for _, n := range names {
+		if d := edits(name, n); d <= limit {
+			distance[n] = d
+			near = append(near, n)
+		}
+	}
+	slices.SortStableFunc(near, func(a, b string) int { return distance[a] - distance[b] })
+	return near[:min(len(near), shown)]
+}
+
+// edits is the Levenshtein distance in bytes.
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			substitute := diagonal
+			if a[i] != b[j] {
+				substitute++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(substitute, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

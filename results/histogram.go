@@ -1,0 +1,132 @@
+package results
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	hdr "github.com/HdrHistogram/hdrhistogram-go"
+)
+
+const (
+	lowestNs  = 1
+	highestNs = int64(time.Hour)
+	digits    = 3
+)
+
+// Histogram counts durations from 1 ns to 1 h with three significant digits.
+// It is not safe for concurrent use: each worker has its own, and they are
+// merged afterwards. Recording allocates nothing.
+type Histogram struct {
+	h *hdr.Histogram
+	// max is kept apart: the histogram's own is rounded up to its bucket.
+	max time.Duration
+}
+
+// NewHistogram returns an empty histogram.
+func NewHistogram() *Histogram { return &Histogram{h: hdr.New(lowestNs, highestNs, digits)} }
+
+// Record counts one duration. Longer than an hour counts as an hour.
+func (h *Histogram) Record(d time.Duration) {
+	// Inside the range by construction, so there is no error to look at.
+	_ = h.h.RecordValue(min(max(int64(d), lowestNs), highestNs))
+	h.max = max(h.max, d)
+}
+
+// Count returns how many durations were recorded.
+func (h *Histogram) Count() int64 { return h.h.TotalCount() }
+
+// Quantile returns the q-quantile, q in 0..1; 0 of an empty histogram.
+func (h *Histogram) Quantile(q float64) time.Duration {
+	if h.Count() == 0 {
+		return 0
+	}
+	return time.Duration(h.h.ValueAtQuantile(100 * q))
+}
+
+// Merge adds another histogram's counts.
+func (h *Histogram) Merge(o *Histogram) {
+	h.h.Merge(o.h)
+	h.max = max(h.max, o.max)
+}
+
+// Reset forgets all counts.
+func (h *Histogram) Reset() {
+	h.h.Reset()
+	h.max = 0
+}
+
+// Latency is a histogram as it stands in a result. A quantile is null where too
+// few samples stand behind it: p90 needs 10, p99 100 and p99.9 1000.
+type Latency struct {
+	Count  int64   `json:"count"`
+	MeanNs float64 `json:"mean_ns"`
+	P50Ns  *int64  `json:"p50_ns"`
+	P90Ns  *int64  `json:"p90_ns"`
+	P99Ns  *int64  `json:"p99_ns"`
+	P999Ns *int64  `json:"p999_ns"`
+	MaxNs  int64   `json:"max_ns"`
+	// HDR is the histogram in HdrHistogram's V2 compressed encoding, base64.
+	HDR string `json:"hdr"`
+}
+
+// Latency returns what a result holds of the histogram.
+func (h *Histogram) Latency() (Latency, error) {
+	encoded, err := h.h.Encode(hdr.V2CompressedEncodingCookieBase)
+	if err != nil {
+		return Latency{}, fmt.Errorf("encode histogram: %w", err)
+	}
+	l := Latency{Count: h.Count(), MaxNs: int64(h.max), HDR: string(encoded)}
+	if l.Count > 0 {
+		l.MeanNs = h.h.Mean()
+	}
+	for _, q := range []struct {
+		to   **int64
+		q    float64
+		need int64
+	}{{&l.P50Ns, 0.5, 1}, {&l.P90Ns, 0.9, 10}, {&l.P99Ns, 0.99, 100}, {&l.P999Ns, 0.999, 1000}} {
+		if l.Count >= q.need {
+			v := int64(h.Quantile(q.q))
+			*q.to = &v
+		}
+	}
+	return l, nil
+}
+
+// Histogram returns the histogram that a result holds.
+func (l Latency) Histogram() (*Histogram, error) {
+	if l.HDR == "" {
+		return nil, fmt.Errorf("read histogram: it is empty")
+	}
+	h, err := hdr.Decode([]byte(l.HDR))
+	if err != nil {
+		return nil, fmt.Errorf("read histogram: %w", err)
+	}
+	if h.TotalCount() != l.Count {
+		return nil, fmt.Errorf("read histogram: it counts %d where the result says %d", h.TotalCount(), l.Count)
+	}
+	return &Histogram{h: h, max: time.Duration(l.MaxNs)}, nil
+}
+
+// MarshalJSON lets a histogram travel between the two sides of a run.
+func (h *Histogram) MarshalJSON() ([]byte, error) {
+	l, err := h.Latency()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(l)
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (h *Histogram) UnmarshalJSON(b []byte) error {
+	var l Latency
+	if err := json.Unmarshal(b, &l); err != nil {
+		return err
+	}
+	got, err := l.Histogram()
+	if err != nil {
+		return err
+	}
+	*h = *got
+	return nil
+}

@@ -1,0 +1,198 @@
+package results
+
+import (
+	"kvbench/payload"
+	"kvbench/transport"
+)
+
+// Schema names the form of a run record. A change that breaks readers changes it.
+const Schema = "kvbench.run/1"
+
+// Run is the record of one run. Times are nanoseconds or seconds, sizes bytes,
+// rates bytes a second, as each key says.
+type Run struct {
+	Schema  string `json:"schema"`
+	Version string `json:"version"` // of kvbench
+	ID      string `json:"id"`
+	Started string `json:"started"` // RFC 3339, producer's clock
+	// Complete is false for a run that ended early; Incomplete then says why, and
+	// the cells hold what was measured until then.
+	Complete   bool   `json:"complete"`
+	Incomplete string `json:"incomplete,omitempty"`
+
+	Config    map[string]string `json:"config"` // every flag, resolved; no secrets
+	Producer  Side              `json:"producer"`
+	Consumer  Side              `json:"consumer"`
+	Transport Transport         `json:"transport"`
+	Link      *Link             `json:"link"` // what the spec prediction assumed; null without one
+	Fit       *Fit              `json:"fit"`  // null where nothing was calibrated
+	Cells     []Cell            `json:"cells"`
+}
+
+// Side is one host's part.
+type Side struct {
+	Host       Host    `json:"host"`
+	CPUSeconds float64 `json:"cpu_seconds"` // of the process, in measured phases, without filling and checking
+	Setup      Setup   `json:"setup"`
+}
+
+// Host is what a side says of where it ran.
+type Host struct {
+	Hostname        string `json:"hostname"`
+	OS              string `json:"os"`
+	Kernel          string `json:"kernel"`
+	Arch            string `json:"arch"`
+	CPU             string `json:"cpu"`
+	CPUs            int    `json:"cpus"`
+	MemoryBytes     int64  `json:"memory_bytes"`
+	AvailableBytes  int64  `json:"available_bytes"`
+	Device          string `json:"device"` // network interface on the path
+	DeviceMTU       int    `json:"device_mtu"`
+	DeviceBytesPerS int64  `json:"device_bytes_per_second"` // 0 where the system does not tell, or the device has no real rate
+}
+
+// Setup is what was done once, outside every measurement.
+type Setup struct {
+	MemoryBytes     int64   `json:"memory_bytes"`
+	AllocateSeconds float64 `json:"allocate_seconds"` // includes first touch and fill
+	RegisterSeconds float64 `json:"register_seconds"`
+	ConnectSeconds  float64 `json:"connect_seconds"`
+}
+
+// Transport is what carried the data.
+type Transport struct {
+	Name string `json:"name"`
+	transport.Path
+	// Consumer is the other end's view of the same path.
+	Consumer transport.Path `json:"consumer"`
+}
+
+// Link is what the spec prediction assumed.
+type Link struct {
+	Name           string  `json:"name"`
+	BytesPerSecond float64 `json:"bytes_per_second"`
+	MTU            int     `json:"mtu"`
+	FramingFactor  float64 `json:"framing_factor"`
+	FramingBasis   string  `json:"framing_basis"`
+	Source         string  `json:"source"` // flag, or device
+}
+
+// Estimate is a value with its 95 % interval. A null bound is open.
+type Estimate struct {
+	Value float64  `json:"value"`
+	Low   *float64 `json:"low"`
+	High  *float64 `json:"high"`
+}
+
+// Fit is what calibration found: T = alpha + (transfers-1)·beta + gamma·descriptors + bytes/bandwidth.
+type Fit struct {
+	Alpha     float64 `json:"alpha_seconds"`
+	Beta      float64 `json:"beta_seconds_per_transfer"`
+	Gamma     float64 `json:"gamma_seconds_per_descriptor"`
+	Bandwidth float64 `json:"bandwidth_bytes_per_second"`
+
+	Low  Coefficients `json:"low"`
+	High Coefficients `json:"high"`
+
+	MAPE    float64  `json:"mape"`  // mean error at points that the fit did not see, as a share
+	Worst   float64  `json:"worst"` // greatest such error
+	Points  int      `json:"points"`
+	Samples int      `json:"samples"`
+	Notes   []string `json:"notes,omitempty"`
+	// Calibration is the samples themselves, so that a fit can be made again.
+	Calibration []Sample `json:"calibration"`
+}
+
+// Coefficients are the bounds of a fit's 95 % intervals. A null bandwidth is unbounded.
+type Coefficients struct {
+	Alpha     float64  `json:"alpha_seconds"`
+	Beta      float64  `json:"beta_seconds_per_transfer"`
+	Gamma     float64  `json:"gamma_seconds_per_descriptor"`
+	Bandwidth *float64 `json:"bandwidth_bytes_per_second"`
+}
+
+// Sample is one timed calibration batch.
+type Sample struct {
+	Transfers   int     `json:"transfers"`
+	Descriptors int     `json:"descriptors"`
+	Bytes       int64   `json:"bytes"`
+	Seconds     float64 `json:"seconds"`
+}
+
+// Cell is one measured combination: here, one context.
+type Cell struct {
+	ContextTokens int64 `json:"context_tokens"`
+	Bytes         int64 `json:"bytes"`    // that one request moves
+	KVBytes       int64 `json:"kv_bytes"` // of the whole model, as shape says
+	Layers        int   `json:"layers"`   // transfers of one request
+	Descriptors   int   `json:"descriptors"`
+	Requests      int64 `json:"requests"` // measured, warm-up not counted
+	Warmup        int64 `json:"warmup"`
+	Concurrency   int   `json:"concurrency"`
+	// WorkingSetBytes is the distinct memory that one request's bytes come from;
+	// less than Bytes where a pool is reused.
+	WorkingSetBytes int64 `json:"working_set_bytes"`
+	// Complete is false where the run ended before all requests did.
+	Complete bool `json:"complete"`
+
+	Goodput     float64 `json:"goodput_bytes_per_second"` // payload over the time with a request in flight
+	BusySeconds float64 `json:"busy_seconds"`             // that time
+
+	Latency   Latencies    `json:"latency"`
+	Service50 Estimate     `json:"service_p50_seconds"`
+	Predicted Predictions  `json:"predicted"`
+	Verdict   Verdict      `json:"verdict"`
+	Verify    Verification `json:"verify"`
+	CPU       CellCPU      `json:"cpu"`
+}
+
+// CellCPU is the processor time of both processes over the cell's measured phase,
+// without filling and checking.
+type CellCPU struct {
+	ProducerSeconds float64 `json:"producer_seconds"`
+	ConsumerSeconds float64 `json:"consumer_seconds"`
+}
+
+// Latencies are the histograms of a cell.
+type Latencies struct {
+	Response   Latency `json:"response"`    // a request, from its intended start to delivery of its last layer
+	Service    Latency `json:"service"`     // the same from its real start
+	Layer      Latency `json:"layer"`       // a layer, from when it could start (posted, and the one before delivered) to delivery
+	FirstLayer Latency `json:"first_layer"` // the first layer, from the request's start
+	Exposed    Latency `json:"exposed"`     // the part of a request after prefill ended
+	Post       Latency `json:"post"`        // the call that posts a layer
+	AckRTT     Latency `json:"ack_rtt"`     // push: from a layer's local completion to its acknowledgement; empty for pull
+}
+
+// Predictions are what was expected of a request. Either is null where there is no basis for it.
+type Predictions struct {
+	Spec *Prediction `json:"spec"`
+	Fit  *Prediction `json:"fit"`
+}
+
+// Prediction is one expectation of a request's service time, beside the measured p50.
+type Prediction struct {
+	Seconds     float64  `json:"seconds"`
+	SecondsLow  float64  `json:"seconds_low"`
+	SecondsHigh float64  `json:"seconds_high"`
+	Ratio       float64  `json:"ratio"` // measured over predicted
+	Low         float64  `json:"low"`   // the ratio's 95 % interval
+	High        *float64 `json:"high"`
+	Note        string   `json:"note,omitempty"`
+}
+
+// Verdict is whether the measurement agrees with the prediction.
+type Verdict struct {
+	Status    string  `json:"status"` // pass, fail or unchecked
+	Against   string  `json:"against,omitempty"`
+	Tolerance float64 `json:"tolerance,omitempty"`
+	Reason    string  `json:"reason,omitempty"`
+	Limiter   string  `json:"limiter,omitempty"`
+	Evidence  string  `json:"evidence,omitempty"`
+}
+
+// Verification is what was checked of the bytes that arrived.
+type Verification struct {
+	Mode payload.Depth `json:"mode"`
+	payload.Verdict
+}
