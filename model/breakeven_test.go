@@ -69,6 +69,17 @@ func TestHidingBandwidthWithOverheads(t *testing.T) {
 	if b := s.HidingBandwidth(); !math.IsInf(b, 1) {
 		t.Errorf("overheads alone exceed prefill, yet %g B/s hides them", b)
 	}
+	// Posting of 160 ms that overlaps the wire leaves it all of prefill; half of the
+	// overlap leaves what is not posting, twice over, or prefill less half of posting.
+	for _, c := range []struct{ overlap, gamma, wire float64 }{
+		{1, 1e-3, s.PrefillSeconds}, {0.5, 1e-3, (s.PrefillSeconds - 0.16) / 0.5}, {0.5, 0, s.PrefillSeconds - 0.04},
+	} {
+		s.Path.Overlap, s.Path.GammaSeconds = c.overlap, c.gamma
+		near(t, "overlapping", s.HidingBandwidth(), 1342177280/c.wire, 1e-9)
+		s2 := s
+		s2.Path.BytesPerSecond = s.HidingBandwidth()
+		near(t, "exposed there", s2.Path.ExposedSeconds(80, 80, s.Bytes, s.PrefillSeconds*(1+1e-9)), s2.Path.ExposedSeconds(80, 80, s.Bytes, 1e3), 1e-6)
+	}
 }
 
 func TestBreakEvenContext(t *testing.T) {

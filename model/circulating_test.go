@@ -61,6 +61,25 @@ func TestCirculatingAgainstExact(t *testing.T) {
 	near(t, "1K at full peak, ms", 1e3*p.Seconds(1024, 0), 17.9, 2e-3)
 }
 
+// The exact times as a wire delivers them: TCP at MTU 1500, InfiniBand at 4096.
+func TestExactWithFraming(t *testing.T) {
+	for _, c := range []struct {
+		link          string
+		tokens        int64
+		bytesPerToken int64
+		ms            float64
+	}{
+		{"100gbe", 1024, 327680, 28.51},
+		{"100gbe", 4096, 327680, 114.0},
+		{"100gbe", 32768, 327680, 912.4},
+		{"100gbe", 4096, 163840, 57.02},
+		{"ib-ndr", 8192, 327680, 54.03},
+	} {
+		got := 1e3 * SpecCost(mustLink(t, c.link), 0, Framing{}, 0, 0).Seconds(80, 80, c.bytesPerToken*c.tokens)
+		near(t, c.link, got, c.ms, 5e-4)
+	}
+}
+
 // toDigits rounds to significant digits.
 func toDigits(v float64, digits int) float64 {
 	scale := math.Pow(10, float64(digits-1)-math.Floor(math.Log10(v)))

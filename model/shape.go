@@ -6,8 +6,8 @@ import (
 )
 
 // bicGain is how much lower BIC must be before the curve is given an overlap or a
-// knee: "very strong" evidence on the scale of Kass and Raftery (JASA 90, 1995).
-const bicGain = 10
+// knee: "strong" evidence on the scale of Kass and Raftery (JASA 90, 1995).
+const bicGain = 6
 
 // overlaps are the overlaps that are tried; finer would not be told apart.
 var overlaps = []float64{0, 0.25, 0.5, 0.75, 1}

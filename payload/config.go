@@ -118,7 +118,11 @@ func (c *reader) number(low, high int64, names ...string) (int64, bool) {
 func (c *reader) need(low, high int64, names ...string) int64 {
 	n, ok := c.number(low, high, names...)
 	if !ok && c.err == nil {
-		c.fault(names[0], "is missing; without it the KV cache of model_type %.40q cannot be derived", c.model)
+		others := ""
+		if len(names) > 1 {
+			others = ", and so is every other name for it (" + strings.Join(names[1:], ", ") + ")"
+		}
+		c.fault(names[0], "is missing%s; without it the KV cache of model_type %.40q cannot be derived", others, c.model)
 	}
 	return n
 }
@@ -201,7 +205,7 @@ func (c *reader) layerCount() int64 {
 	if blocks, ok := c.o.fields["block_configs"].([]any); ok {
 		return int64(min(len(blocks), maxLayers+1))
 	}
-	return c.need(1, maxLayers, layerNames[0])
+	return c.need(1, maxLayers, layerNames...)
 }
 
 func (c *reader) architecture() string {
@@ -252,6 +256,8 @@ func (c *reader) kvHeads() []int64 {
 	return fill(n)
 }
 
+var kvNames = []string{"num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads", "num_attention_groups", "multi_query_group_num", "num_query_groups"}
+
 // oneKVHeads returns the KV heads of a layer and the field that they come from.
 // Multi-query switches come first: Falcon's and ChatGLM's configs name other
 // figures that do not hold then.
@@ -262,6 +268,10 @@ func (c *reader) oneKVHeads() (int64, string) {
 		if !grouped && c.o.flag("multi_query", c.family.multi) {
 			return 1, "multi_query"
 		}
+		if grouped {
+			return max(1, c.need(1, maxHeads, "num_kv_heads", "n_head_kv")), "num_kv_heads"
+		}
+		return c.allHeads(), "num_attention_heads"
 	case "gpt_bigcode":
 		if c.o.flag("multi_query", c.family.multi) {
 			return 1, "multi_query"
@@ -273,7 +283,7 @@ func (c *reader) oneKVHeads() (int64, string) {
 		}
 		return c.allHeads(), "num_attention_heads"
 	}
-	for _, name := range []string{"num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads", "num_attention_groups", "multi_query_group_num", "num_query_groups"} {
+	for _, name := range kvNames {
 		if n, ok := c.number(1, maxHeads, name); ok || c.err != nil {
 			return max(1, n), name
 		}
@@ -289,6 +299,9 @@ func (c *reader) oneKVHeads() (int64, string) {
 	}
 	if c.o.flag("multi_query", false) {
 		return 1, "multi_query"
+	}
+	if groupedFamilies[c.model] && !c.null("num_key_value_heads") {
+		return max(1, c.need(1, maxHeads, kvNames...)), kvNames[0]
 	}
 	if !c.known {
 		c.note("num_key_value_heads is not in the config: every query head is taken to have its own K and V")
@@ -317,6 +330,9 @@ func (c *reader) dims() (k, v int64) {
 	k, ok := c.number(1, maxDim, "head_dim", "kv_channels", "attention_head_dim", "hidden_size_per_head", "attention_head_size")
 	if !ok && c.err == nil {
 		switch {
+		case wideFamilies[c.model]:
+			c.fault("head_dim", "is missing; in model_type %q it is not hidden_size over the heads", c.model)
+			return 1, 1
 		case c.heads == 0:
 			c.fault("head_dim", "is missing, and without num_attention_heads it cannot be derived")
 			return 1, 1
@@ -354,6 +370,14 @@ func (c *reader) queryDim(layers []Layer) int64 {
 
 // latent says whether attention keeps one compressed vector a token (MLA).
 func (c *reader) latent() bool {
-	n, ok := c.number(0, maxDim, "kv_lora_rank")
-	return ok && n > 0 && c.o.flag("use_mla", true)
+	if !c.o.flag("use_mla", true) {
+		return false
+	}
+	if n, ok := c.number(0, maxDim, "kv_lora_rank"); ok && n > 0 {
+		return true
+	}
+	if split, _ := c.number(0, maxDim, "qk_nope_head_dim"); c.family.latent || split > 0 {
+		c.fault("kv_lora_rank", "is missing; without it the latent of multi-head latent attention cannot be derived")
+	}
+	return false
 }

@@ -204,7 +204,7 @@ func (f Format) bytesPerToken(l Layer, index int) float64 {
 	if !l.Attention() || f.drops(index) || f.code == codePDTrim && inRuns(f.trim, index) {
 		return 0
 	}
-	h, index64 := float64(l.KVHeads), float64(l.IndexBytes)
+	h, keys := float64(l.KVHeads), float64(l.IndexBytes)
 	sum := func(parts []part) (n float64) {
 		for _, p := range parts {
 			n += h * float64(p.bytes) / float64(p.unit)
@@ -213,18 +213,18 @@ func (f Format) bytesPerToken(l Layer, index int) float64 {
 	}
 	switch f.code {
 	case codeKIVI2:
-		return sum(kivi(l, kiviResidual, 1)[0].parts) + index64
+		return sum(kivi(l, kiviResidual, 1)[0].parts) + keys
 	case codeSpectrum:
 		half, eight := max(0, 2*f.share-1), 4*f.share-1
 		if f.share > 0.5 {
 			eight = 2 - 2*f.share
 		}
 		return half*sum(Format{}.vectors(l)) + eight*sum(scaledInside(l, codeInt8)) +
-			(1-half-eight)*sum(scaledInside(l, codeInt4)) + 0.25 + index64
+			(1-half-eight)*sum(scaledInside(l, codeInt4)) + 0.25 + keys
 	case codeRatio:
-		return f.share*sum(Format{}.vectors(l)) + index64
+		return f.share*sum(Format{}.vectors(l)) + keys
 	}
-	return sum(f.vectors(l)) + index64
+	return sum(f.vectors(l)) + keys
 }
 
 // published returns the bytes that the format is advertised with: codes alone,
@@ -235,18 +235,23 @@ func (f Format) published(l Layer, index int, n int64) int64 {
 	}
 	tokens, _ := f.kept(index, n, l.Tokens(n), 1)
 	elements := tokens * l.Elements()
-	index64 := tokens * l.IndexBytes
+	keys := tokens * l.IndexBytes
 	switch f.code {
 	case codeFP8, codeFP8TokenHead, codeInt8, codeInt8Group:
-		return elements + index64
+		return elements + keys
 	case codeInt4, codeInt4Group, codeNVFP4, codeMXFP4:
-		return ceilDiv(elements, 2) + index64
+		return ceilDiv(elements, 2) + keys
 	case codeKIVI2:
-		return ceilDiv(elements, 4) + index64
-	case codeSpectrum, codeRatio:
-		return roundUp(f.share*float64(2*elements)) + index64
+		return ceilDiv(elements, 4) + keys
+	case codeSpectrum:
+		return roundUp(f.share*float64(2*elements)) + keys
+	case codeRatio:
+		for _, p := range f.vectors(l) {
+			keys += p.size(tokens, int64(l.KVHeads))
+		}
+		return keys
 	}
-	return 2*elements + index64
+	return 2*elements + keys
 }
 
 // roundUp returns the whole number of bytes that hold x, and does not take the

@@ -1,6 +1,9 @@
 package payload
 
-import "strings"
+import (
+	"maps"
+	"strings"
+)
 
 // family is what a model class adds to its config.json: values for fields that
 // the JSON may lack, and rules that no field spells out.
@@ -10,6 +13,7 @@ type family struct {
 	windows  windowRule       // what sliding_window means without a map of layers
 	mlp      float64          // matrices of a feed-forward block: 3 gated, 2 plain
 	multi    bool             // multi_query where the field is absent
+	latent   bool             // attention is MLA, unless use_mla is false
 	gate     bool             // queries carry an output gate of their own width
 }
 
@@ -22,87 +26,93 @@ const (
 	windowNever                     // the class has no windows, whatever the field says
 )
 
-// gated and plain are the families without rules of their own.
-var (
-	gated = family{mlp: 3, windows: windowNever}
-	plain = family{mlp: 2, windows: windowNever}
-)
-
 // families holds the model classes that this reader knows, by model_type without
 // a final _text. The figures are those of the configuration classes in Hugging
 // Face transformers (models/NAME/configuration_NAME.py) and vLLM
 // (transformers_utils/configs), or of the modeling code published with a model.
-var families = map[string]family{
-	"llama": gated, "yi": gated, "internlm": gated, "internlm2": gated, "internlm3": gated, "baichuan": gated,
-	"aquila": gated, "orion": gated, "xverse": gated, "tinyllama": gated, "stablelm": gated, "olmo": gated, "olmo2": gated,
-	"granite": gated, "granitemoe": gated, "arcee": plain, "apertus": plain, "exaone": gated, "ernie4_5": gated, "ernie4_5_moe": gated,
-	"cohere": gated, "deci": gated, "nemotron-nas": gated, "minicpm": gated, "mllama": gated,
-	"mllama_text_model": gated, "chatglm": gated, "glm4_moe": gated, "glm4v_moe": gated, "seed_oss": withDefaults(gated, "head_dim", 128),
-	"glm": withDefaults(gated, "head_dim", 128), "glm4": withDefaults(gated, "head_dim", 128), "glm4v": gated, "qwen": {windows: windowNever},
-	"hunyuan": gated, "hunyuan_v1_dense": gated, "hunyuan_v1_moe": gated, "dbrx": gated, "mixtral": {mlp: 3, windows: windowAll},
-	"deepseek": gated, "deepseek_v2": gated, "deepseek_v3": gated, "deepseek_v32": gated, "kimi_k2": gated, "kimi_k25": gated,
-	"deepseek_vl_v2": gated, "minicpm3": gated, "glm4_moe_lite": gated, "glm_moe_dsa": gated, "longcat_flash": {windows: windowNever},
-	"step3": gated, "dots1": {mlp: 3, windows: windowOptIn}, "bailing_moe": gated, "bailing_moe_v2": gated, "minimax_m2": gated,
-	"openelm": gated, "olmoe": gated, "solar": gated, "phi3small": gated,
-
-	"gpt2": plain, "gptj": plain, "gpt_neox": plain, "gpt_neo": {mlp: 2, windows: windowUnknown}, "codegen": plain, "opt": plain, "bloom": plain,
-	"mpt": plain, "falcon": {mlp: 2, windows: windowNever, multi: true}, "refinedweb": {mlp: 2, windows: windowNever, multi: true},
-	"refinedwebmodel": {mlp: 2, windows: windowNever, multi: true}, "phi": plain, "nemotron": plain,
-	"gpt_bigcode": {mlp: 2, windows: windowNever, multi: true}, "starcoder2": {mlp: 2, windows: windowAll},
-
-	"mistral": {mlp: 3, windows: windowAll, defaults: map[string]int64{"sliding_window": 4096}}, "ministral": {mlp: 3, windows: windowAll}, "mistral3": {mlp: 3, windows: windowAll}, "ministral3": {mlp: 3, windows: windowAll}, "phi3": {mlp: 3, windows: windowAll},
-	"phi4mm": {mlp: 3, windows: windowAll}, "phimoe": {mlp: 3, windows: windowAll},
-	"qwen2": optIn(), "qwen2_moe": optIn(), "qwen2_vl": optIn(), "qwen2_5_vl": optIn(), "qwen2_5_omni": optIn(),
-	"qwen3": withDefaults(optIn(), "head_dim", 128), "qwen3_moe": optIn(), "qwen3_vl": withDefaults(optIn(), "head_dim", 128),
-	"qwen3_vl_moe": optIn(), "qwen3_omni_moe": optIn(), "smollm3": optIn(), "mimo": optIn(),
-
-	"gemma":       withDefaults(gated, "head_dim", 256),
-	"gemma2":      {mlp: 3, every: 2, defaults: map[string]int64{"head_dim": 256, "sliding_window": 4096}},
-	"gemma3":      {mlp: 3, every: 6, defaults: map[string]int64{"head_dim": 256, "sliding_window": 4096, "num_attention_heads": 8, "num_key_value_heads": 4}},
-	"gemma3n":     {every: 5, defaults: map[string]int64{"head_dim": 256, "sliding_window": 512, "num_attention_heads": 8, "num_key_value_heads": 2, "num_kv_shared_layers": 15}},
-	"gemma4":      {every: 6, defaults: map[string]int64{"head_dim": 256, "sliding_window": 512, "num_attention_heads": 8, "num_key_value_heads": 4, "global_head_dim": 512}},
-	"cohere2":     {mlp: 3, every: 4, defaults: map[string]int64{"sliding_window": 4096}},
-	"olmo3":       {mlp: 3, every: 4, defaults: map[string]int64{"sliding_window": 4096}},
-	"gpt_oss":     {mlp: 3, every: 2, defaults: map[string]int64{"head_dim": 64, "sliding_window": 128}},
-	"exaone4":     {mlp: 3},
-	"exaone_moe":  {mlp: 3},
-	"afmoe":       {mlp: 3},
-	"step3p5":     {mlp: 3},
-	"llama4":      {mlp: 3, defaults: map[string]int64{"attention_chunk_size": 8192}},
-	"baichuan_m1": {mlp: 3},
-	"mimo_v2":     {mlp: 3}, "mimo_v2_flash": {mlp: 3},
-
-	"qwen3_next":  {mlp: 3, gate: true, windows: windowNever, defaults: map[string]int64{"head_dim": 256, "full_attention_interval": 4}},
-	"qwen3_5":     {mlp: 3, gate: true, windows: windowNever, defaults: map[string]int64{"head_dim": 256, "full_attention_interval": 4}},
-	"qwen3_5_moe": {mlp: 3, gate: true, windows: windowNever, defaults: map[string]int64{"head_dim": 256, "full_attention_interval": 4}},
-	"jamba":       gated, "bamba": gated, "granitemoehybrid": gated, "falcon_h1": gated, "nemotron_h": plain,
-	"zamba2": {windows: windowNever}, "mamba": {windows: windowNever}, "mamba2": {windows: windowNever}, "falcon_mamba": {windows: windowNever},
-	"minimax": {windows: windowNever}, "minimax_text_01": {windows: windowNever}, "minimax_m1": {windows: windowNever},
-	"bailing_moe_linear": {windows: windowNever}, "lfm2": {windows: windowNever}, "lfm2_moe": {windows: windowNever},
-	"kimi_linear":     {windows: windowNever},
-	"recurrent_gemma": {windows: windowAll, defaults: map[string]int64{"attention_window_size": 2048}},
-}
-
-func optIn() family {
-	return family{mlp: 3, windows: windowOptIn, defaults: map[string]int64{"max_window_layers": 28}}
-}
-
-func withDefaults(f family, name string, v int64) family {
-	defaults := map[string]int64{name: v}
-	for k, v := range f.defaults {
-		defaults[k] = v
+var families = func() map[string]family {
+	all := map[string]family{}
+	alike := func(f family, names ...string) {
+		for _, name := range names {
+			all[name] = f
+		}
 	}
-	f.defaults = defaults
-	return f
+	with := func(f family, name string, v int64) family {
+		f.defaults = maps.Clone(f.defaults)
+		if f.defaults == nil {
+			f.defaults = map[string]int64{}
+		}
+		f.defaults[name] = v
+		return f
+	}
+	gated := family{mlp: 3, windows: windowNever}
+	plain := family{mlp: 2, windows: windowNever}
+	latent := family{mlp: 3, windows: windowNever, latent: true}
+	multi := family{mlp: 2, windows: windowNever, multi: true}
+	windowed := family{mlp: 3, windows: windowAll}
+	mapped := family{mlp: 3} // a list says which layers are windowed
+	optIn := family{mlp: 3, windows: windowOptIn, defaults: map[string]int64{"max_window_layers": 28}}
+	delta := family{mlp: 3, windows: windowNever, gate: true, defaults: map[string]int64{"head_dim": 256, "full_attention_interval": 4}}
+	uncounted := family{windows: windowNever} // whose parameters are not counted
+
+	alike(gated, "llama", "yi", "internlm", "internlm2", "internlm3", "baichuan", "aquila", "orion", "xverse", "stablelm", "olmo", "olmo2", "olmoe",
+		"granite", "granitemoe", "exaone", "ernie4_5", "ernie4_5_moe", "cohere", "deci", "nemotron-nas", "minicpm", "mllama", "mllama_text_model",
+		"chatglm", "glm4_moe", "glm4v", "glm4v_moe", "hunyuan", "hunyuan_v1_dense", "hunyuan_v1_moe", "dbrx", "deepseek", "step3", "bailing_moe",
+		"bailing_moe_v2", "minimax_m2", "openelm", "solar", "phi3small", "jamba", "bamba", "granitemoehybrid", "falcon_h1")
+	alike(with(gated, "head_dim", 128), "seed_oss", "glm", "glm4")
+	alike(with(gated, "head_dim", 256), "gemma")
+	alike(plain, "gpt2", "gptj", "gpt_neox", "codegen", "opt", "bloom", "mpt", "phi", "nemotron", "arcee", "apertus")
+	alike(family{mlp: 2}, "gpt_neo")
+	alike(with(plain, "head_dim", 128), "nemotron_h")
+	alike(multi, "falcon", "refinedweb", "refinedwebmodel", "gpt_bigcode")
+	alike(latent, "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "kimi_k25", "deepseek_vl_v2", "minicpm3", "glm4_moe_lite", "glm_moe_dsa")
+	alike(family{windows: windowNever, latent: true}, "longcat_flash", "kimi_linear")
+	alike(uncounted, "qwen", "zamba2", "mamba", "mamba2", "falcon_mamba", "minimax", "minimax_text_01", "minimax_m1", "bailing_moe_linear", "lfm2", "lfm2_moe")
+
+	alike(windowed, "ministral", "mistral3", "ministral3", "mixtral", "phi3", "phi4mm", "phimoe")
+	alike(with(windowed, "sliding_window", 4096), "mistral")
+	alike(family{mlp: 2, windows: windowAll}, "starcoder2")
+	alike(family{windows: windowAll, defaults: map[string]int64{"attention_window_size": 2048}}, "recurrent_gemma")
+	alike(optIn, "qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl", "qwen2_5_omni", "qwen3_moe", "qwen3_vl_moe", "qwen3_omni_moe", "smollm3", "mimo", "dots1")
+	alike(with(optIn, "head_dim", 128), "qwen3", "qwen3_vl")
+	alike(mapped, "exaone4", "exaone_moe", "afmoe", "step3p5", "baichuan_m1", "mimo_v2", "mimo_v2_flash")
+	alike(with(mapped, "attention_chunk_size", 8192), "llama4")
+	alike(delta, "qwen3_next", "qwen3_5", "qwen3_5_moe")
+
+	alike(family{mlp: 3, every: 2, defaults: map[string]int64{"head_dim": 256, "sliding_window": 4096}}, "gemma2")
+	alike(family{mlp: 3, every: 6, defaults: map[string]int64{"head_dim": 256, "sliding_window": 4096, "num_attention_heads": 8, "num_key_value_heads": 4}}, "gemma3")
+	alike(family{every: 5, defaults: map[string]int64{"head_dim": 256, "sliding_window": 512, "num_attention_heads": 8, "num_key_value_heads": 2, "num_kv_shared_layers": 15}}, "gemma3n")
+	alike(family{every: 6, defaults: map[string]int64{"head_dim": 256, "sliding_window": 512, "num_attention_heads": 8, "num_key_value_heads": 4, "global_head_dim": 512}}, "gemma4")
+	alike(family{mlp: 3, every: 4, defaults: map[string]int64{"sliding_window": 4096}}, "cohere2", "olmo3")
+	alike(family{mlp: 3, every: 2, defaults: map[string]int64{"head_dim": 64, "sliding_window": 128}}, "gpt_oss")
+	return all
+}()
+
+// groupedFamilies are the classes whose num_key_value_heads has a value of its own
+// where it is absent, not that of the query heads. Checkpoints state it; one that
+// does not is not understood.
+var groupedFamilies = set("mistral", "ministral", "mistral3", "ministral3", "mixtral", "qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl", "qwen2_5_omni",
+	"qwen3", "qwen3_moe", "qwen3_vl", "qwen3_vl_moe", "qwen3_omni_moe", "qwen3_next", "qwen3_5", "qwen3_5_moe", "gpt_oss", "llama4", "nemotron_h",
+	"starcoder2", "exaone4", "exaone_moe", "jamba", "bamba", "glm4", "glm4_moe", "glm4v_moe", "minimax", "minimax_text_01", "minimax_m1", "minimax_m2",
+	"mimo_v2", "mimo_v2_flash", "step3", "step3p5", "lfm2", "lfm2_moe", "smollm3", "phimoe", "ernie4_5", "ernie4_5_moe", "seed_oss", "gemma2")
+
+// wideFamilies are the classes whose heads are wider or narrower than hidden_size
+// over the heads, and whose head_dim is not a constant of the class.
+var wideFamilies = set("qwen3_moe", "qwen3_vl_moe", "qwen3_omni_moe", "minimax", "minimax_text_01", "minimax_m1", "minimax_m2", "glm4_moe", "glm4v_moe",
+	"mimo_v2", "mimo_v2_flash", "step3", "step3p5")
+
+func set(names ...string) map[string]bool {
+	s := make(map[string]bool, len(names))
+	for _, n := range names {
+		s[n] = true
+	}
+	return s
 }
 
 // notDecoders are model types whose configs have the same field names but no
 // cache that a decoder could take over.
-var notDecoders = map[string]bool{
-	"bert": true, "roberta": true, "xlm-roberta": true, "distilbert": true, "electra": true, "deberta": true, "deberta-v2": true,
-	"modernbert": true, "nomic_bert": true, "vit": true, "clip": true, "siglip": true, "t5": true, "mt5": true, "bart": true, "mbart": true,
-	"whisper": true, "pegasus": true, "encoder-decoder": true,
-}
+var notDecoders = set("bert", "roberta", "xlm-roberta", "distilbert", "electra", "deberta", "deberta-v2", "modernbert", "nomic_bert",
+	"vit", "clip", "siglip", "t5", "mt5", "bart", "mbart", "whisper", "pegasus", "encoder-decoder")
 
 // unknownState are beginnings of field names that speak of layers without a plain
 // KV cache. In a model class that is not known they make the reader refuse.

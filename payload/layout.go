@@ -68,6 +68,19 @@ func (y Layout) tables(n int64) (source, dest []int64) {
 	return place(starts, a, n), place(starts, b, n)
 }
 
+// tableSet keeps both sides' block tables by their length: layers that hold as
+// many blocks share a table, as an engine's do.
+type tableSet map[int64][2][]int64
+
+func (t tableSet) of(y Layout, n int64) (source, dest []int64) {
+	both, ok := t[n]
+	if !ok {
+		both[0], both[1] = y.tables(n)
+		t[n] = both
+	}
+	return both[0], both[1]
+}
+
 // runStarts draws where runs of adjacent blocks begin, ascending, 0 first.
 func (y Layout) runStarts(r *rand.Rand, n int64) []int64 {
 	left := y.breaks(n)

@@ -74,10 +74,10 @@ func (c *reader) stateWeights() (float64, bool) {
 		value := vh * c.value("linear_value_head_dim")
 		return h*(2*key+2*value+2*vh) + value*h, true
 	}
-	if heads := c.value(stateHeadNames...); heads > 0 {
-		inner := heads * float64(c.stateHeadDim(int64(heads)))
-		groups := 2 * c.value("mamba_n_groups", "n_groups") * c.value("ssm_state_size", "mamba_d_state")
-		return h*(2*inner+groups+heads) + inner*h, true
+	if names, ok := mamba2Names[c.model]; ok {
+		heads := c.value(names.heads)
+		inner := heads * float64(c.stateHeadDim(names, int64(heads)))
+		return h*(2*inner+2*c.value(names.groups)*c.value(names.state)+heads) + inner*h, true
 	}
 	return 0, false
 }

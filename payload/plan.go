@@ -37,30 +37,31 @@ const maxPieces = 1 << 26
 // Ranks count tensor ranks within pipeline stages: rank = stage*TP + tensor rank.
 // A pair that moves nothing is an error that names some that do.
 func (s Spec) Pair(prefillRank, decodeRank int) (*Plan, error) {
-	shape, err := s.Shape()
-	if err != nil {
+	if err := s.Validate(); err != nil {
 		return nil, err
+	}
+	fail := func(format string, args ...any) (*Plan, error) {
+		return nil, fmt.Errorf("plan rank pair %d:%d: "+format, append([]any{prefillRank, decodeRank}, args...)...)
 	}
 	r := s.resolved()
 	if n := r.TP * r.PP; prefillRank < 0 || prefillRank >= n {
-		return nil, fmt.Errorf("plan rank pair %d:%d: there are %d prefill ranks; choose 0 to %d", prefillRank, decodeRank, n, n-1)
+		return fail("there are %d prefill ranks; choose 0 to %d", n, n-1)
 	}
 	if n := r.TPDecode * r.PPDecode; decodeRank < 0 || decodeRank >= n {
-		return nil, fmt.Errorf("plan rank pair %d:%d: there are %d decode ranks; choose 0 to %d", prefillRank, decodeRank, n, n-1)
-	}
-	want, ok := shape.Pair(prefillRank, decodeRank)
-	if !ok {
-		return nil, fmt.Errorf("plan rank pair %d:%d: it moves nothing; choose one that does, such as %s", prefillRank, decodeRank, somePairs(shape.Pairs))
+		return fail("there are %d decode ranks; choose 0 to %d", n, n-1)
 	}
 	cells := r.cells(prefillRank/r.TP, decodeRank/r.TPDecode)
 	var entries int64
 	for _, c := range cells {
 		for _, p := range c.pools(r, prefillRank%r.TP, decodeRank%r.TPDecode) {
-			entries += p.stamps(r.Layout) * int64(len(c.groups()))
+			entries += (p.stamps(r.Layout) + p.descriptors(r.Layout)) * int64(len(c.groups()))
 		}
 	}
-	if entries += want.Descriptors; entries > maxPieces {
-		return nil, fmt.Errorf("plan rank pair %d:%d: %d byte ranges pass the limit of %d; lower the context, or raise the tokens of a block", prefillRank, decodeRank, entries, maxPieces)
+	if entries == 0 {
+		return fail("it moves nothing; choose one that does, such as %s", somePairs(r.pairs()))
+	}
+	if entries > maxPieces {
+		return fail("%d byte ranges pass the limit of %d; lower the context, or raise the tokens of a block", entries, maxPieces)
 	}
 	return r.build(cells, prefillRank%r.TP, decodeRank%r.TPDecode), nil
 }
@@ -80,7 +81,7 @@ func (s Spec) build(cells []cell, p, d int) *Plan {
 	slices.SortFunc(groups, func(a, b group) int {
 		return cmp.Compare(a.layers[len(a.layers)-1], b.layers[len(b.layers)-1])
 	})
-	plan := &Plan{}
+	plan, tables := &Plan{}, tableSet{}
 	for _, g := range groups {
 		pools := g.cell.pools(s, p, d)
 		if len(pools) == 0 {
@@ -96,7 +97,7 @@ func (s Spec) build(cells []cell, p, d int) *Plan {
 			Pieces: make([]Piece, 0, pieces), Blocks: make([]Piece, 0, blocks),
 		}
 		for _, q := range pools {
-			q.list(&t, s.Layout, plan.SourceBytes, plan.DestBytes)
+			q.list(&t, s.Layout, tables, plan.SourceBytes, plan.DestBytes)
 			plan.SourceBytes += q.blocks * q.sourceBlock()
 			plan.DestBytes += q.blocks * q.destBlock()
 		}

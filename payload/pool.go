@@ -111,11 +111,8 @@ func join(pieces []Piece, p Piece) []Piece {
 
 // list appends the pool's pieces and blocks to the transfer; the pool lies at the
 // given offsets of both images.
-func (p pool) list(t *Transfer, y Layout, source, dest int64) {
-	from, to := []int64{0}, []int64{0}
-	if p.blocks > 1 {
-		from, to = y.tables(p.blocks)
-	}
+func (p pool) list(t *Transfer, y Layout, tables tableSet, source, dest int64) {
+	from, to := tables.of(y, p.blocks)
 	sourceBlock, destBlock := p.sourceBlock(), p.destBlock()
 	inner := p.inner(y)
 	if p.whole() {

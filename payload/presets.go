@@ -43,16 +43,16 @@ type UnknownModelError struct {
 }
 
 func (e *UnknownModelError) Error() string {
-	hint := "kvbench has no preset of a like name"
+	hint := "name a preset"
 	if len(e.Nearest) > 0 {
-		hint = "did you mean " + strings.Join(e.Nearest, " or ")
+		hint = "did you mean " + strings.Join(e.Nearest, ", ") + "? Name a preset"
 	}
-	return fmt.Sprintf("load model %.80q: no such preset and no such file; %s? A path to a config.json or to its directory works as well", e.Name, hint)
+	return fmt.Sprintf("load model %.80q: there is no preset and no file of that name; %s, a config.json or a directory that holds one", e.Name, hint)
 }
 
-// Load returns the geometry of a preset by its name, or of a config.json by its
-// path or by the directory that holds it. A name that is none of these is an
-// *UnknownModelError.
+// Load returns the geometry of a preset by its name in any case, or of a
+// config.json by its path or by the directory that holds it. A preset goes before
+// a file of the same name; a name that is none of these is an *UnknownModelError.
 func Load(nameOrPath string) (Geometry, error) {
 	m, err := presets()
 	if err != nil {

@@ -18,33 +18,46 @@ func (c *reader) state() int64 {
 	return n
 }
 
-// stateSize returns the bytes of a state, and the field that tells its kind; a
-// negative size is one above maxState.
+// stateSize returns the bytes of a state, and the field that tells its size best;
+// a negative size is one above maxState.
 func (c *reader) stateSize() (int64, string) {
-	switch {
-	case c.o.has("linear_num_value_heads"):
+	switch c.model {
+	case "qwen3_next", "qwen3_5", "qwen3_5_moe":
 		return c.deltaNet(), "linear_num_value_heads"
-	case c.o.has("linear_attn_config"):
+	case "kimi_linear":
 		return c.kimiDelta(), "linear_attn_config"
-	case c.o.has("conv_L_cache"):
+	case "lfm2", "lfm2_moe":
 		return (c.need(1, maxDim, "conv_L_cache") - 1) * c.need(1, maxDim, "hidden_size") * stateElement, "conv_L_cache"
-	case c.model == "minimax", c.model == "minimax_text_01", c.model == "minimax_m1", c.model == "bailing_moe_linear":
+	case "minimax", "minimax_text_01", "minimax_m1", "bailing_moe_linear":
 		return c.lightning(), "head_dim"
-	case c.model == "recurrent_gemma":
+	case "recurrent_gemma":
 		return c.recurrence(), "lru_width"
-	case c.o.hasAny(stateHeadNames...), c.model == "mamba2":
-		return c.mamba2(), stateHeadNames[0]
-	case c.o.hasAny("mamba_d_state", "state_size"):
-		return c.mamba1(), "mamba_d_state"
+	case "jamba":
+		return c.mamba1("mamba_d_state", "mamba_d_conv"), "mamba_d_state"
+	case "mamba", "falcon_mamba":
+		return c.mamba1("state_size", "conv_kernel"), "state_size"
 	}
-	c.fault("layer_types", "names layers with a state, and no field that is known says how large it is")
+	if names, ok := mamba2Names[c.model]; ok {
+		return c.mamba2(names), names.heads
+	}
+	c.fault("layer_types", "names layers with a state, and how large it is in model_type %.40q is not known", c.model)
 	return 0, ""
 }
 
-var stateHeadNames = []string{"mamba_num_heads", "mamba_n_heads", "n_mamba_heads"}
+// mamba2Fields are the names by which a class gives the shape of its Mamba-2 layers.
+type mamba2Fields struct{ heads, dim, groups, state, kernel string }
+
+var mamba2Names = map[string]mamba2Fields{
+	"nemotron_h":       {"mamba_num_heads", "mamba_head_dim", "n_groups", "ssm_state_size", "conv_kernel"},
+	"zamba2":           {"n_mamba_heads", "mamba_headdim", "mamba_ngroups", "mamba_d_state", "mamba_d_conv"},
+	"mamba2":           {"num_heads", "head_dim", "n_groups", "state_size", "conv_kernel"},
+	"bamba":            {"mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state", "mamba_d_conv"},
+	"granitemoehybrid": {"mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state", "mamba_d_conv"},
+	"falcon_h1":        {"mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state", "mamba_d_conv"},
+}
 
 // stateDim reads a dimension of a state: small enough that products of four fit an int64.
-func (c *reader) stateDim(names ...string) int64 { return c.need(1, maxHeads, names...) }
+func (c *reader) stateDim(name string) int64 { return c.need(1, maxHeads, name) }
 
 // ssmElement returns the bytes of an element of a recurrent matrix.
 func (c *reader) ssmElement() int64 {
@@ -100,51 +113,41 @@ func (c *reader) recurrence() int64 {
 
 // mamba2 is a state-space layer with heads: a convolution over the inner width
 // and the groups' B and C, and a matrix a head.
-func (c *reader) mamba2() int64 {
-	heads := c.stateDim(append(stateHeadNames, "num_heads")...)
-	d := c.stateDim("ssm_state_size", "mamba_d_state", "state_size")
-	groups := c.stateDim("mamba_n_groups", "mamba_ngroups", "n_groups")
-	kernel := c.stateDim("mamba_d_conv", "conv_kernel")
-	dim := c.stateHeadDim(heads)
-	inner := product(heads, dim)
-	conv := product(add(inner, product(2, groups, d)), kernel-1, stateElement)
+func (c *reader) mamba2(names mamba2Fields) int64 {
+	heads := c.stateDim(names.heads)
+	d := c.stateDim(names.state)
+	inner := product(heads, c.stateHeadDim(names, heads))
+	conv := product(add(inner, product(2, c.stateDim(names.groups), d)), c.stateDim(names.kernel)-1, stateElement)
 	return add(conv, product(inner, d, c.ssmElement()))
 }
 
-// stateHeadDim returns the width of a state-space head, which may be "auto": the
-// inner width shared out.
-func (c *reader) stateHeadDim(heads int64) int64 {
-	names := []string{"mamba_head_dim", "mamba_d_head", "mamba_headdim"}
-	if c.model == "mamba2" {
-		names = append(names, "head_dim")
-	}
-	for _, name := range names {
-		if c.o.has(name) && c.o.text(name) != "auto" {
-			return c.stateDim(name)
-		}
+// stateHeadDim returns the width of a state-space head. Bamba and its kin may say
+// "auto": the inner width shared out.
+func (c *reader) stateHeadDim(names mamba2Fields, heads int64) int64 {
+	if names.dim != "mamba_d_head" || c.o.has(names.dim) && c.o.text(names.dim) != "auto" {
+		return c.stateDim(names.dim)
 	}
 	inner, ok := c.number(1, maxDim, "mamba_d_ssm")
 	if !ok {
-		inner = c.need(1, maxHeads, "mamba_expand", "expand") * c.need(1, maxDim, "hidden_size")
+		inner = c.need(1, maxHeads, "mamba_expand") * c.need(1, maxDim, "hidden_size")
 	}
 	if heads > 0 && inner%heads != 0 {
-		c.fault(names[1], "is not given, and the inner width %d is no multiple of %d heads", inner, heads)
+		c.fault(names.dim, "is not given, and the inner width %d is no multiple of %d heads", inner, heads)
 	}
 	return inner / max(1, heads)
 }
 
 // mamba1 is a state-space layer without heads.
-func (c *reader) mamba1() int64 {
-	inner, ok := c.number(1, maxDim, "mamba_intermediate_size", "intermediate_size_mamba")
-	if !ok && c.model != "jamba" {
-		inner, ok = c.number(1, maxDim, "intermediate_size") // Mamba's own configs
+func (c *reader) mamba1(state, kernel string) int64 {
+	inner, ok := int64(0), false
+	if c.model != "jamba" { // whose intermediate_size is the feed-forward block's
+		inner, ok = c.number(1, maxDim, "intermediate_size")
 	}
 	if !ok {
 		inner = c.need(1, maxHeads, "mamba_expand", "expand") * c.need(1, maxDim, "hidden_size")
 	}
-	d := c.stateDim("mamba_d_state", "state_size")
-	conv := product(inner, c.stateDim("mamba_d_conv", "conv_kernel")-1, stateElement)
-	return add(conv, product(inner, d, c.ssmElement()))
+	conv := product(inner, c.stateDim(kernel)-1, stateElement)
+	return add(conv, product(inner, c.stateDim(state), c.ssmElement()))
 }
 
 // product multiplies sizes; -1 where the result is above maxState.

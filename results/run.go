@@ -1,6 +1,7 @@
 package results
 
 import (
+	"kvbench/internal/hostinfo"
 	"kvbench/payload"
 	"kvbench/transport"
 )
@@ -31,24 +32,9 @@ type Run struct {
 
 // Side is one host's part.
 type Side struct {
-	Host       Host    `json:"host"`
-	CPUSeconds float64 `json:"cpu_seconds"` // of the process, in measured phases, without filling and checking
-	Setup      Setup   `json:"setup"`
-}
-
-// Host is what a side says of where it ran.
-type Host struct {
-	Hostname        string `json:"hostname"`
-	OS              string `json:"os"`
-	Kernel          string `json:"kernel"`
-	Arch            string `json:"arch"`
-	CPU             string `json:"cpu"`
-	CPUs            int    `json:"cpus"`
-	MemoryBytes     int64  `json:"memory_bytes"`
-	AvailableBytes  int64  `json:"available_bytes"`
-	Device          string `json:"device"` // network interface on the path
-	DeviceMTU       int    `json:"device_mtu"`
-	DeviceBytesPerS int64  `json:"device_bytes_per_second"` // 0 where the system does not tell, or the device has no real rate
+	Host       hostinfo.Host `json:"host"`
+	CPUSeconds float64       `json:"cpu_seconds"` // of the process, in measured phases, without filling and checking
+	Setup      Setup         `json:"setup"`
 }
 
 // Setup is what was done once, outside every measurement.
@@ -84,31 +70,21 @@ type Estimate struct {
 	High  *float64 `json:"high"`
 }
 
-// Fit is what calibration found: T = alpha + (transfers-1)·beta + gamma·descriptors + bytes/bandwidth.
+// Fit is what calibration found: a batch of transfers takes alpha + (transfers-1)·beta +
+// gamma·descriptors + bytes/bandwidth seconds.
 type Fit struct {
-	Alpha     float64 `json:"alpha_seconds"`
-	Beta      float64 `json:"beta_seconds_per_transfer"`
-	Gamma     float64 `json:"gamma_seconds_per_descriptor"`
-	Bandwidth float64 `json:"bandwidth_bytes_per_second"`
-
-	Low  Coefficients `json:"low"`
-	High Coefficients `json:"high"`
+	Alpha     Estimate `json:"alpha_seconds"`
+	Beta      Estimate `json:"beta_seconds_per_transfer"`
+	Gamma     Estimate `json:"gamma_seconds_per_descriptor"`
+	Bandwidth Estimate `json:"bandwidth_bytes_per_second"`
 
 	MAPE    float64  `json:"mape"`  // mean error at points that the fit did not see, as a share
 	Worst   float64  `json:"worst"` // greatest such error
 	Points  int      `json:"points"`
-	Samples int      `json:"samples"`
 	Notes   []string `json:"notes,omitempty"`
-	// Calibration is the samples themselves, so that a fit can be made again.
-	Calibration []Sample `json:"calibration"`
-}
-
-// Coefficients are the bounds of a fit's 95 % intervals. A null bandwidth is unbounded.
-type Coefficients struct {
-	Alpha     float64  `json:"alpha_seconds"`
-	Beta      float64  `json:"beta_seconds_per_transfer"`
-	Gamma     float64  `json:"gamma_seconds_per_descriptor"`
-	Bandwidth *float64 `json:"bandwidth_bytes_per_second"`
+	Seconds float64  `json:"seconds"` // that calibration took
+	// Samples are what was fitted, so that a fit can be made again from the record.
+	Samples []Sample `json:"samples"`
 }
 
 // Sample is one timed calibration batch.

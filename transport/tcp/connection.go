@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"kvbench/internal/hostinfo"
 	"kvbench/transport"
 )
 
@@ -103,7 +104,7 @@ func (c *connection) moved() int64 {
 
 // Path implements transport.Endpoint.
 func (c *connection) Path() transport.Path {
-	device := deviceOf(c.streams[0].conn.LocalAddr())
+	device := hostinfo.DeviceOf(c.streams[0].conn.LocalAddr()).Name
 	p := transport.Path{Lane: "tcp", Device: device, Details: map[string]any{}}
 	if device != "" {
 		p.Lane += "/" + device

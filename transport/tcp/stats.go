@@ -1,7 +1,5 @@
 package tcp
 
-import "net"
-
 // StreamStats is what one stream's socket says of itself, as it goes into a result.
 type StreamStats struct {
 	LocalAddress         string `json:"local_address"`
@@ -37,28 +35,4 @@ func (s *stream) stats() StreamStats {
 	}
 	s.kernelStats(&st)
 	return st
-}
-
-// deviceOf names the network interface that has an address, or returns "".
-func deviceOf(addr net.Addr) string {
-	tcp, ok := addr.(*net.TCPAddr)
-	if !ok {
-		return ""
-	}
-	interfaces, err := net.Interfaces()
-	if err != nil {
-		return ""
-	}
-	for _, i := range interfaces {
-		addrs, err := i.Addrs()
-		if err != nil {
-			continue
-		}
-		for _, a := range addrs {
-			if n, ok := a.(*net.IPNet); ok && n.IP.Equal(tcp.IP) {
-				return i.Name
-			}
-		}
-	}
-	return ""
 }

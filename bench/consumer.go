@@ -1,0 +1,408 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"kvbench/internal/control"
+	"kvbench/internal/hostinfo"
+	"kvbench/model"
+	"kvbench/transport"
+)
+
+// Limits are what a consumer lets a producer ask for.
+type Limits struct {
+	MemoryBytes int64 // of one run; 0 is four fifths of what is available
+	Sessions    int   // runs at a time; 0 is 1
+}
+
+// Consumer serves runs.
+type Consumer struct {
+	Transports []transport.Transport
+	Control    control.Options
+	Limits     Limits
+	Host       func(local net.Addr) hostinfo.Host
+	// Log gets a line for each thing that a person would want to know. It may be called concurrently.
+	Log func(format string, args ...any)
+}
+
+// Serve accepts producers on l until the context ends, or, with once, until one run
+// has ended. It then returns that run's error.
+func (c *Consumer) Serve(ctx context.Context, l net.Listener, once bool) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	places := make(chan struct{}, max(1, c.Limits.Sessions))
+	greeting := make(chan struct{}, 64)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	var ended error
+	var once1 sync.Once
+	for {
+		nc, err := l.Accept()
+		if err != nil {
+			if ctx.Err() != nil {
+				wg.Wait()
+				return ended
+			}
+			c.Log("accept: %v", err)
+			time.Sleep(50 * time.Millisecond)
+			continue
+		}
+		select {
+		case greeting <- struct{}{}:
+		default:
+			nc.Close()
+			continue
+		}
+		wg.Go(func() {
+			ran, err := c.serveConn(ctx, nc, places, func() { <-greeting })
+			if err != nil {
+				c.Log("%s: %v", nc.RemoteAddr(), err)
+			}
+			if once && ran {
+				once1.Do(func() {
+					ended = err
+					cancel()
+				})
+			}
+		})
+	}
+}
+
+// serveConn greets one producer and serves its run. It reports whether there was one.
+func (c *Consumer) serveConn(ctx context.Context, nc net.Conn, places chan struct{}, greeted func()) (ran bool, err error) {
+	conn, err := control.Accept(ctx, nc, c.Control)
+	greeted()
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	var plan Plan
+	if err := conn.Expect(kindPlan, &plan, setupTimeout); err != nil {
+		return false, err
+	}
+	select {
+	case places <- struct{}{}:
+		defer func() { <-places }()
+	default:
+		return false, refuse(conn, control.Refuse("busy", "the consumer serves %d run(s) already, its limit: wait, or start it with a higher --max-sessions", cap(places)))
+	}
+	s := &session{consumer: c, side: side{plan: plan, conn: conn}}
+	defer s.close()
+	t, err := s.prepare(ctx)
+	if err != nil {
+		var limit *MemoryError
+		code := "plan"
+		if errors.As(err, &limit) {
+			code = "memory"
+		}
+		return false, refuse(conn, control.Refuse(code, "the consumer refuses the plan: %v", err))
+	}
+	c.Log("%s: run %x: %s %s, %d context(s), %d at a time", nc.RemoteAddr(), plan.RunID, plan.Transport, plan.Direction, len(plan.Specs), plan.Workers)
+	if err := s.run(ctx, t); err != nil {
+		return true, err
+	}
+	c.Log("%s: run %x: done", nc.RemoteAddr(), plan.RunID)
+	return true, nil
+}
+
+func refuse(conn *control.Conn, r *control.Refusal) error {
+	if err := conn.Refuse(r); err != nil {
+		return errors.Join(r, err)
+	}
+	return r
+}
+
+// session is one run as the consumer sees it.
+type session struct {
+	side
+	consumer *Consumer
+	current  atomic.Pointer[cell] // of the phase
+	requests []chan request
+	samples  []model.Sample
+}
+
+// prepare checks a plan against the limits and makes memory for it.
+func (s *session) prepare(ctx context.Context) (transport.Transport, error) {
+	if err := s.plan.Validate(); err != nil {
+		return nil, err
+	}
+	t, err := pick(s.consumer.Transports, s.plan.Transport)
+	if err != nil {
+		return nil, err
+	}
+	if err := usable(ctx, t, s.plan.Direction); err != nil {
+		return nil, err
+	}
+	limit := s.consumer.Limits.MemoryBytes
+	raise := "start the consumer with a higher --max-memory"
+	if limit == 0 {
+		limit = hostinfo.AvailableMemory() / 5 * 4
+		raise = "free memory on that host"
+	}
+	need, tokens, err := s.plan.memory()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.plan.checkMemory("consumer", need, tokens, limit, raise); err != nil {
+		return nil, err
+	}
+	if s.cells, err = s.plan.cells(); err != nil {
+		return nil, err
+	}
+	_, dest, tokens := spans(s.cells)
+	if err := s.plan.checkMemory("consumer", dest, tokens, limit, raise); err != nil {
+		return nil, err
+	}
+	return t, s.allocate(dest)
+}
+
+// run serves the producer until it says goodbye.
+func (s *session) run(ctx context.Context, t transport.Transport) (err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var wg sync.WaitGroup
+	defer func() {
+		// Tell the producer before the data connections break under it.
+		if err != nil && !errors.Is(err, control.ErrClosed) {
+			s.conn.Send(kindFailed, failed{Message: err.Error()})
+		}
+		cancel(err)
+		s.disconnect()
+		wg.Wait()
+	}()
+	if err := s.connect(ctx, t); err != nil {
+		return err
+	}
+	stopped := context.AfterFunc(ctx, func() {
+		if errors.Is(context.Cause(ctx), context.Canceled) {
+			s.conn.Send(kindFailed, failed{Message: "the consumer was stopped"})
+		}
+		s.conn.Close() // ends the Receive below
+	})
+	defer stopped()
+	for _, tg := range s.targets {
+		wg.Go(func() {
+			err := tg.watch(ctx, func(request uint64) error { return s.arrived(tg.worker, request) })
+			// A producer that has gone shows on the control channel, with its reason.
+			if err != nil && ctx.Err() == nil && !errors.Is(err, transport.ErrPeer) {
+				cancel(err)
+			}
+		})
+	}
+	for {
+		bye, err := s.step(ctx, &wg, cancel)
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
+		if bye || err != nil {
+			return err
+		}
+	}
+}
+
+// connect accepts the workers' connections.
+func (s *session) connect(ctx context.Context, t transport.Transport) error {
+	host, _, err := net.SplitHostPort(s.conn.LocalAddr().String())
+	if err != nil {
+		return fmt.Errorf("find the address that the producer reached: %w", err)
+	}
+	cfg := s.plan.configure(s.cells)
+	cfg.Listen, cfg.Advertise = net.JoinHostPort(host, "0"), ""
+	l, err := t.Listen(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if err := s.conn.Send(kindAccept, accept{Address: l.Address(), Host: s.consumer.Host(s.conn.LocalAddr()), Build: s.consumer.Control.Build}); err != nil {
+		return err
+	}
+	start := time.Now()
+	for range s.plan.Workers {
+		if err := s.acceptWorker(ctx, l); err != nil {
+			return fmt.Errorf("accept data connection: %w", err)
+		}
+	}
+	s.setup.ConnectSeconds = time.Since(start).Seconds()
+	return s.conn.Send(kindReady, ready{Setup: s.setup})
+}
+
+func (s *session) acceptWorker(ctx context.Context, l transport.Listener) error {
+	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
+	defer cancel()
+	if s.plan.Direction == Pull {
+		in, err := l.AcceptInitiator(ctx)
+		if err != nil {
+			return err
+		}
+		return s.addInitiator(in)
+	}
+	t, err := l.AcceptTarget(ctx)
+	if err != nil {
+		return err
+	}
+	return s.addTarget(t)
+}
+
+// step handles one message. It reports whether the producer said goodbye.
+func (s *session) step(ctx context.Context, wg *sync.WaitGroup, cancel context.CancelCauseFunc) (bye bool, err error) {
+	m, err := s.conn.Receive()
+	if err != nil {
+		if errors.Is(err, control.ErrClosed) {
+			err = fmt.Errorf("the producer went away: %w", err)
+		}
+		return false, err
+	}
+	switch m.Kind {
+	case kindPhase:
+		var p phase
+		if err := m.Decode(&p); err != nil {
+			return false, err
+		}
+		return false, s.phase(ctx, p, cancel)
+	case kindBye:
+		return true, nil
+	case kindFailed:
+		var f failed
+		if err := m.Decode(&f); err != nil {
+			return false, err
+		}
+		return false, fmt.Errorf("the producer gave up: %s", f.Message)
+	}
+	return false, fmt.Errorf("message %q out of place: %w", m.Kind, control.ErrFrame)
+}
+
+// phase serves one phase, from its announcement to its end.
+func (s *session) phase(ctx context.Context, p phase, cancel context.CancelCauseFunc) error {
+	if p.Cell < 0 || p.Cell >= len(s.cells) {
+		return fmt.Errorf("phase of cell %d of %d: %w", p.Cell, len(s.cells), control.ErrFrame)
+	}
+	s.current.Store(&s.cells[p.Cell])
+	transfers := len(s.cells[p.Cell].plan.Transfers)
+	if p.Kind == calibratePhase {
+		transfers = 0
+	}
+	for _, t := range s.targets {
+		t.transfers.Store(int64(transfers))
+	}
+	phaseCtx, abort := context.WithCancel(ctx)
+	defer abort()
+	var work sync.WaitGroup
+	guard := func(f func() error) {
+		work.Go(func() {
+			if err := f(); err != nil && phaseCtx.Err() == nil {
+				cancel(err)
+			}
+		})
+	}
+	s.requests = nil
+	switch {
+	case s.plan.Direction == Pull && p.Kind == calibratePhase:
+		guard(func() (err error) {
+			s.samples, err = s.calibrate(phaseCtx, p.Calibrate, func(int, int) {})
+			return err
+		})
+	case s.plan.Direction == Pull:
+		for w := range s.initiators {
+			queue := make(chan request, 1)
+			s.requests = append(s.requests, queue)
+			guard(func() error { return s.pull(phaseCtx, w, queue) })
+		}
+	}
+	s.meter.reset()
+	if err := s.conn.Send(kindPhaseReady, struct{}{}); err != nil {
+		return err
+	}
+	end, err := s.untilPhaseEnd(phaseCtx)
+	if end.Abort || err != nil {
+		abort()
+	}
+	for _, q := range s.requests {
+		close(q)
+	}
+	work.Wait()
+	if err != nil {
+		return err
+	}
+	done := phaseDone{CPUSeconds: s.meter.seconds(), Path: s.path(), Samples: s.samples}
+	s.samples = nil
+	if len(s.requests) > 0 {
+		records := make([]*Record, len(s.initiators))
+		for w, in := range s.initiators {
+			records[w], in.record = in.record, newRecord()
+		}
+		done.Record = merge(records)
+	}
+	return s.conn.Send(kindPhaseDone, done)
+}
+
+// untilPhaseEnd hands out the producer's requests until it ends the phase.
+func (s *session) untilPhaseEnd(ctx context.Context) (end phaseEnd, err error) {
+	for {
+		m, err := s.conn.Receive()
+		if err != nil {
+			if errors.Is(err, control.ErrClosed) {
+				err = fmt.Errorf("the producer went away: %w", err)
+			}
+			return end, err
+		}
+		switch m.Kind {
+		case kindRequest:
+			var r request
+			if err := m.Decode(&r); err != nil {
+				return end, err
+			}
+			if r.Worker < 0 || r.Worker >= len(s.requests) {
+				return end, fmt.Errorf("request for worker %d of %d: %w", r.Worker, len(s.requests), control.ErrFrame)
+			}
+			select {
+			case s.requests[r.Worker] <- r:
+			case <-ctx.Done():
+				return end, context.Cause(ctx)
+			}
+		case kindPhaseEnd:
+			return end, m.Decode(&end)
+		case kindFailed:
+			var f failed
+			if err := m.Decode(&f); err != nil {
+				return end, err
+			}
+			return end, fmt.Errorf("the producer gave up: %s", f.Message)
+		default:
+			return end, fmt.Errorf("message %q out of place: %w", m.Kind, control.ErrFrame)
+		}
+	}
+}
+
+// pull is the worker of a phase that reads requests from the producer.
+func (s *session) pull(ctx context.Context, worker int, queue <-chan request) error {
+	in, c := s.initiators[worker], s.current.Load()
+	for r := range queue {
+		record := in.record
+		if r.Warmup {
+			record = nil
+		}
+		sp, first, err := in.move(ctx, r.ID, c.descriptors, record)
+		if err != nil {
+			return err
+		}
+		if record != nil {
+			record.request(sp.start, sp, first, c.plan.Bytes)
+		}
+		if err := s.arrived(worker, r.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// arrived checks a request that is here and tells the producer.
+func (s *session) arrived(worker int, request uint64) error {
+	v := s.check(s.current.Load(), worker, request)
+	return s.conn.Send(kindChecked, checked{worker, request, v})
+}

@@ -1,0 +1,114 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"kvbench/transport"
+)
+
+// initiator is one worker's posting side.
+type initiator struct {
+	transport.Initiator
+	op     transport.Op
+	local  transport.Region
+	remote transport.RemoteRegion
+	record *Record
+
+	posted []time.Duration // by transfer: when it was posted
+	cost   []time.Duration // by transfer: how long the call took
+	done   [64]transport.Completion
+}
+
+// Identifiers of transfers hold the request in the upper half.
+func transferID(request uint64, index int) uint64 { return request<<32 | uint64(uint32(index)) }
+
+func splitID(id uint64) (request uint64, index int) { return id >> 32, int(uint32(id)) }
+
+// arrange sizes the worker's scratch space, so that the timed path allocates nothing.
+func (in *initiator) arrange(transfers int) {
+	if cap(in.posted) < transfers {
+		in.posted = make([]time.Duration, transfers)
+		in.cost = make([]time.Duration, transfers)
+	}
+	in.posted, in.cost = in.posted[:transfers], in.cost[:transfers]
+}
+
+// move posts the transfers of one request back to back and waits until all are
+// delivered. It returns when the first was posted, when the first layer
+// arrived and when the last did. With a record, layers are counted in it.
+func (in *initiator) move(ctx context.Context, request uint64, descriptors [][]transport.Descriptor, record *Record) (s span, first time.Duration, err error) {
+	in.arrange(len(descriptors))
+	state := progress{record: record, acked: in.op == transport.Write}
+	s.start = transport.Now()
+	state.freed = s.start
+	for i, d := range descriptors {
+		t := transport.Transfer{ID: transferID(request, i), Op: in.op, Local: in.local, Remote: in.remote, Descriptors: d}
+		at := transport.Now()
+		err := in.Post(t)
+		for errors.Is(err, transport.ErrQueueFull) {
+			if err := in.collect(ctx, request, &state); err != nil {
+				return s, 0, err
+			}
+			at = transport.Now()
+			err = in.Post(t)
+		}
+		if err != nil {
+			return s, 0, fmt.Errorf("post layer %d: %w", i, err)
+		}
+		in.posted[i], in.cost[i] = at, transport.Now()-at
+	}
+	for state.delivered < len(descriptors) {
+		if err := in.collect(ctx, request, &state); err != nil {
+			return s, 0, err
+		}
+	}
+	s.end = state.freed
+	return s, state.first, nil
+}
+
+// progress is how far one request has come.
+type progress struct {
+	record    *Record
+	acked     bool
+	delivered int
+	first     time.Duration // when the first layer was delivered
+	freed     time.Duration // when the latest delivery left the path to the next layer
+}
+
+// collect waits for completions and counts them.
+func (in *initiator) collect(ctx context.Context, request uint64, p *progress) error {
+	n, err := in.Poll(in.done[:])
+	if err != nil {
+		return fmt.Errorf("move layers: %w", err)
+	}
+	if n == 0 {
+		return in.Wait(ctx)
+	}
+	for i := range in.done[:n] {
+		c := &in.done[i]
+		if c.Err != nil {
+			return fmt.Errorf("move layers: %w", c.Err)
+		}
+		of, index := splitID(c.ID)
+		if of != request || index >= len(in.posted) {
+			return fmt.Errorf("move layers: completion of transfer %#x, which is not of request %d: %w", c.ID, request, transport.ErrProtocol)
+		}
+		p.count(c, in.posted[index], in.cost[index])
+	}
+	return nil
+}
+
+// count takes in one delivered layer. Its own time starts when it was posted and
+// the layer before it had left the path.
+func (p *progress) count(c *transport.Completion, posted, cost time.Duration) {
+	if p.delivered++; p.delivered == 1 {
+		p.first = c.Delivered
+	}
+	if p.record != nil {
+		p.record.layer(cost, c.Delivered-max(posted, min(p.freed, c.Delivered)), c.Delivered-c.Local, p.acked)
+	}
+	p.freed = max(p.freed, c.Delivered)
+}

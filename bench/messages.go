@@ -1,0 +1,82 @@
+package bench
+
+import (
+	"kvbench/internal/hostinfo"
+	"kvbench/model"
+	"kvbench/payload"
+	"kvbench/results"
+	"kvbench/transport"
+)
+
+// The messages of a run, in the order in which they are first sent. P is the
+// producer, C the consumer.
+const (
+	kindPlan       = "plan"        // P: Plan
+	kindAccept     = "accept"      // C: accept
+	kindRegion     = "region"      // the target of a worker: region
+	kindReady      = "ready"       // the initiator: that every worker's region was imported
+	kindPhase      = "phase"       // P: phase
+	kindPhaseReady = "phase_ready" // C
+	kindRequest    = "request"     // P, pulling: request
+	kindChecked    = "checked"     // C: checked
+	kindPhaseEnd   = "phase_end"   // P: phaseEnd
+	kindPhaseDone  = "phase_done"  // C: phaseDone
+	kindBye        = "bye"         // P: that it has what it came for
+	kindFailed     = "failed"      // either: failed
+)
+
+type accept struct {
+	Address transport.Address `json:"address"`
+	Host    hostinfo.Host     `json:"host"`
+	Build   string            `json:"build"`
+}
+
+type region struct {
+	Worker        int                     `json:"worker"`
+	Advertisement transport.Advertisement `json:"advertisement"`
+}
+
+type ready struct {
+	Setup results.Setup `json:"setup"` // the consumer's
+}
+
+// phaseKind says what a stretch of requests is for.
+type phaseKind string
+
+const (
+	calibratePhase phaseKind = "calibrate"
+	measurePhase   phaseKind = "measure" // warm-up included
+)
+
+type phase struct {
+	Kind      phaseKind   `json:"kind"`
+	Cell      int         `json:"cell"`
+	Calibrate calibration `json:"calibrate"`
+}
+
+type request struct {
+	Worker int    `json:"worker"`
+	ID     uint64 `json:"id"`
+	Warmup bool   `json:"warmup"`
+}
+
+type checked struct {
+	Worker int    `json:"worker"`
+	ID     uint64 `json:"id"`
+	payload.Verdict
+}
+
+type phaseEnd struct {
+	Abort bool `json:"abort"` // give up on requests in flight
+}
+
+type phaseDone struct {
+	CPUSeconds float64        `json:"cpu_seconds"`
+	Path       transport.Path `json:"path"`
+	Record     *Record        `json:"record,omitempty"`  // pulling
+	Samples    []model.Sample `json:"samples,omitempty"` // pulling, calibration
+}
+
+type failed struct {
+	Message string `json:"message"`
+}

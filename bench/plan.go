@@ -1,0 +1,219 @@
+package bench
+
+import (
+	"fmt"
+	"time"
+
+	"kvbench/internal/units"
+	"kvbench/payload"
+	"kvbench/transport"
+)
+
+// Direction says which side initiates.
+type Direction string
+
+// The directions.
+const (
+	Push Direction = "push" // the producer WRITEs into the consumer's memory
+	Pull Direction = "pull" // the consumer READs the producer's memory
+)
+
+// ParseDirection reads a Direction.
+func ParseDirection(s string) (Direction, error) {
+	switch d := Direction(s); d {
+	case Push, Pull:
+		return d, nil
+	}
+	return "", fmt.Errorf("direction %q is not known: choose push or pull", s)
+}
+
+func (d Direction) op() transport.Op {
+	if d == Pull {
+		return transport.Read
+	}
+	return transport.Write
+}
+
+// Plan is what a producer asks of a consumer: everything that both must do alike.
+type Plan struct {
+	RunID     uint64           `json:"run_id"` // seeds the bytes
+	Transport string           `json:"transport"`
+	Config    transport.Config `json:"config"`
+	Direction Direction        `json:"direction"`
+	Workers   int              `json:"workers"` // requests in flight
+	Specs     []payload.Spec   `json:"specs"`   // a cell each
+	Rank      Rank             `json:"rank"`
+	Pool      int64            `json:"pool_bytes"` // a worker's memory on either side; 0 is a whole request
+	Verify    payload.Depth    `json:"verify"`
+	HugePages bool             `json:"huge_pages"`
+}
+
+// Rank chooses whose traffic a run carries.
+type Rank struct {
+	Prefill int `json:"prefill"`
+	Decode  int `json:"decode"`
+}
+
+const (
+	maxWorkers = 1024
+	maxSpecs   = 1000
+)
+
+// Validate checks what does not depend on a host.
+func (p Plan) Validate() error {
+	if _, err := ParseDirection(string(p.Direction)); err != nil {
+		return err
+	}
+	if _, err := payload.ParseDepth(string(p.Verify)); err != nil {
+		return err
+	}
+	if p.Workers < 1 || p.Workers > maxWorkers {
+		return fmt.Errorf("concurrency of %d: choose 1 to %d", p.Workers, maxWorkers)
+	}
+	if len(p.Specs) < 1 || len(p.Specs) > maxSpecs {
+		return fmt.Errorf("%d contexts: choose 1 to %d", len(p.Specs), maxSpecs)
+	}
+	if p.Pool < 0 {
+		return fmt.Errorf("pool of %d bytes: give a size, or 0 for whole requests", p.Pool)
+	}
+	for _, s := range p.Specs {
+		if err := s.Validate(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cell is one spec made ready: what moves, and the transfers' descriptors.
+type cell struct {
+	spec        payload.Spec
+	shape       payload.Shape
+	plan        *payload.Plan
+	descriptors [][]transport.Descriptor // by transfer; Local is the initiator's side
+	workingSet  int64
+}
+
+// MemoryError says that a plan needs more memory than a side has or allows.
+type MemoryError struct {
+	Side          string // producer or consumer
+	Need, Limit   int64  // bytes
+	EachOf        int64  // bytes of one of Workers concurrent requests
+	Workers       int
+	ContextTokens int64
+	Raise         string // how to raise the limit there
+}
+
+// Error implements error.
+func (e *MemoryError) Error() string {
+	return fmt.Sprintf("the %s needs %s (%d concurrent request(s) of %s at %s tokens) and may use %s: lower --context, --layers or --concurrency, "+
+		"give a smaller --pool of reused memory to both sides, or %s",
+		e.Side, units.BinaryBytes(e.Need), e.Workers, units.BinaryBytes(e.EachOf), units.Tokens(e.ContextTokens), units.BinaryBytes(e.Limit), e.Raise)
+}
+
+// pageSize keeps workers' memory apart.
+const pageSize = 4096
+
+// memory returns the bytes that a worker needs, as far as closed forms tell (a
+// lower bound), and the context that needs most.
+func (p Plan) memory() (perWorker, tokens int64, err error) {
+	for _, s := range p.Specs {
+		shape, err := s.Shape()
+		if err != nil {
+			return 0, 0, err
+		}
+		pair, ok := shape.Pair(p.Rank.Prefill, p.Rank.Decode)
+		if !ok {
+			_, err := s.Pair(p.Rank.Prefill, p.Rank.Decode) // says which pairs there are
+			if err == nil {
+				err = fmt.Errorf("rank pair %d:%d moves nothing", p.Rank.Prefill, p.Rank.Decode)
+			}
+			return 0, 0, err
+		}
+		if n := p.pooled(pair.Bytes); n > perWorker {
+			perWorker, tokens = n, s.Tokens
+		}
+	}
+	return perWorker, tokens, nil
+}
+
+func (p Plan) pooled(bytes int64) int64 {
+	if p.Pool > 0 {
+		return min(bytes, p.Pool)
+	}
+	return bytes
+}
+
+// checkMemory compares what a side needs with what it may use; limit 0 is unknown.
+func (p Plan) checkMemory(side string, perWorker, tokens, limit int64, raise string) error {
+	need := perWorker * int64(p.Workers) // bounded: maxBytes of payload times maxWorkers
+	if perWorker > (1<<62)/maxWorkers {
+		need = 1 << 62
+	}
+	if limit > 0 && need > limit {
+		return &MemoryError{side, need, limit, perWorker, p.Workers, tokens, raise}
+	}
+	return nil
+}
+
+// cells makes the plan's cells ready for an initiator or a target on either side.
+func (p Plan) cells() ([]cell, error) {
+	cells := make([]cell, len(p.Specs))
+	for i, s := range p.Specs {
+		shape, err := s.Shape()
+		if err != nil {
+			return nil, err
+		}
+		plan, err := s.Pair(p.Rank.Prefill, p.Rank.Decode)
+		if err != nil {
+			return nil, err
+		}
+		if plan, err = plan.Fold(p.Pool); err != nil {
+			return nil, err
+		}
+		cells[i] = cell{spec: s, shape: shape, plan: plan, workingSet: min(plan.Bytes, plan.SourceBytes)}
+		for _, t := range plan.Transfers {
+			cells[i].descriptors = append(cells[i].descriptors, p.orient(t.Pieces))
+		}
+	}
+	return cells, nil
+}
+
+// orient turns pieces into descriptors as the initiator sees them.
+func (p Plan) orient(pieces []payload.Piece) []transport.Descriptor {
+	descs := make([]transport.Descriptor, len(pieces))
+	for i, d := range pieces {
+		descs[i] = transport.Descriptor{Local: d.Source, Remote: d.Dest, Length: d.Length}
+		if p.Direction == Pull {
+			descs[i].Local, descs[i].Remote = d.Dest, d.Source
+		}
+	}
+	return descs
+}
+
+// spans returns a worker's memory on either side, in whole pages.
+func spans(cells []cell) (source, dest, tokens int64) {
+	for _, c := range cells {
+		if n := max(c.plan.SourceBytes, c.plan.DestBytes); n > max(source, dest) {
+			tokens = c.spec.Tokens
+		}
+		source, dest = max(source, c.plan.SourceBytes), max(dest, c.plan.DestBytes)
+	}
+	round := func(n int64) int64 { return (n + pageSize - 1) / pageSize * pageSize }
+	return round(source), round(dest), tokens
+}
+
+// configure fits the transport's limits to the plan's cells.
+func (p Plan) configure(cells []cell) transport.Config {
+	cfg := p.Config
+	for _, c := range cells {
+		cfg.MaxOutstanding = max(cfg.MaxOutstanding, len(c.plan.Transfers), calibrationTransfers)
+		for _, d := range c.descriptors {
+			cfg.MaxDescriptors = max(cfg.MaxDescriptors, len(d), transport.DefaultMaxDescriptors)
+		}
+	}
+	cfg.MaxOutstanding = min(cfg.MaxOutstanding, 1<<14)
+	return cfg
+}
+
+// setupTimeout bounds each step of connecting a run's transport.
+const setupTimeout = 20 * time.Second

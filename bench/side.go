@@ -1,0 +1,167 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"kvbench/internal/control"
+	"kvbench/internal/hostmem"
+	"kvbench/payload"
+	"kvbench/results"
+	"kvbench/transport"
+)
+
+// side is what both ends of a run have: the plan made ready, memory, and a
+// connection for each worker, as initiator or as target.
+type side struct {
+	plan  Plan
+	cells []cell
+	conn  *control.Conn
+	mem   *hostmem.Buffer
+	span  int64 // memory of one worker
+
+	initiators []*initiator
+	targets    []*target
+
+	meter cpuMeter
+	setup results.Setup
+}
+
+// allocate makes the memory of all workers, filled with noise.
+func (s *side) allocate(span int64) error {
+	start := time.Now()
+	mem, err := hostmem.Alloc(span*int64(s.plan.Workers), hostmem.Options{HugePages: s.plan.HugePages})
+	if err != nil {
+		return err
+	}
+	s.mem, s.span = mem, span
+	payload.Noise(mem.Bytes, s.plan.RunID)
+	s.setup.MemoryBytes = int64(len(mem.Bytes))
+	s.setup.AllocateSeconds = time.Since(start).Seconds()
+	return nil
+}
+
+// image is a worker's memory.
+func (s *side) image(worker int) []byte {
+	return s.mem.Bytes[int64(worker)*s.span : int64(worker+1)*s.span]
+}
+
+// register makes a worker's memory known to its endpoint.
+func (s *side) register(e transport.Endpoint, worker int) (transport.Region, error) {
+	start := time.Now()
+	r, err := e.Register(transport.HostBytes(s.image(worker)))
+	s.setup.RegisterSeconds += time.Since(start).Seconds()
+	if err != nil {
+		return r, fmt.Errorf("register memory of worker %d: %w", worker, err)
+	}
+	return r, nil
+}
+
+// addTarget registers a target's memory and sends the peer what it needs to reach it.
+func (s *side) addTarget(t transport.Target) error {
+	w := len(s.targets)
+	s.targets = append(s.targets, &target{Target: t, worker: w})
+	r, err := s.register(t, w)
+	if err != nil {
+		return err
+	}
+	ad, err := t.Advertise(r)
+	if err != nil {
+		return fmt.Errorf("advertise memory of worker %d: %w", w, err)
+	}
+	return s.conn.Send(kindRegion, region{w, ad})
+}
+
+// addInitiator registers an initiator's memory and awaits the peer's.
+func (s *side) addInitiator(in transport.Initiator) error {
+	w := len(s.initiators)
+	i := &initiator{Initiator: in, op: s.plan.Direction.op(), record: newRecord()}
+	s.initiators = append(s.initiators, i)
+	var err error
+	if i.local, err = s.register(in, w); err != nil {
+		return err
+	}
+	var peer region
+	if err := s.conn.Expect(kindRegion, &peer, setupTimeout); err != nil {
+		return err
+	}
+	remote, err := in.Import(peer.Advertisement)
+	if err != nil {
+		return fmt.Errorf("import memory of worker %d: %w", w, err)
+	}
+	if peer.Worker != w || len(remote) != 1 {
+		return fmt.Errorf("import memory of worker %d: got %d region(s) of worker %d: %w", w, len(remote), peer.Worker, transport.ErrProtocol)
+	}
+	i.remote = remote[0]
+	return nil
+}
+
+// path returns what carried the data, from the first worker's endpoint; streams
+// of all workers are of one kind.
+func (s *side) path() transport.Path {
+	if len(s.initiators) > 0 {
+		return s.initiators[0].Path()
+	}
+	if len(s.targets) > 0 {
+		return s.targets[0].Path()
+	}
+	return transport.Path{}
+}
+
+// disconnect ends the workers' connections. After it no memory is touched.
+func (s *side) disconnect() error {
+	var errs []error
+	for _, i := range s.initiators {
+		errs = append(errs, i.Close())
+	}
+	for _, t := range s.targets {
+		errs = append(errs, t.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// close gives everything back.
+func (s *side) close() error {
+	err := s.disconnect()
+	if s.mem != nil {
+		err = errors.Join(err, s.mem.Close())
+	}
+	return err
+}
+
+// fill prepares the bytes of a request.
+func (s *side) fill(c *cell, worker int, request uint64) {
+	s.meter.leaveOut(func() { c.plan.Fill(s.image(worker), s.plan.RunID, request, s.plan.Verify) })
+}
+
+// check looks at the bytes that arrived.
+func (s *side) check(c *cell, worker int, request uint64) (v payload.Verdict) {
+	s.meter.leaveOut(func() { v = c.plan.Check(s.image(worker), s.plan.RunID, request, s.plan.Verify) })
+	return v
+}
+
+// pick returns the transport of that name.
+func pick(transports []transport.Transport, name string) (transport.Transport, error) {
+	var names []string
+	for _, t := range transports {
+		if t.Name() == name {
+			return t, nil
+		}
+		names = append(names, t.Name())
+	}
+	return nil, fmt.Errorf("transport %q is not known to this build, which has %v", name, names)
+}
+
+// usable checks that a transport can do what a plan asks.
+func usable(ctx context.Context, t transport.Transport, d Direction) error {
+	if err := t.Probe(ctx); err != nil {
+		return err
+	}
+	can := t.Capabilities()
+	if d == Push && !can.Write || d == Pull && !can.Read {
+		return fmt.Errorf("transport %s cannot %s: %w", t.Name(), d, transport.ErrUnsupported)
+	}
+	return nil
+}

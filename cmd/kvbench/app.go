@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"kvbench/bench"
+	"kvbench/transport"
+	"kvbench/transport/tcp"
+)
+
+// The exit statuses, which scripts rely on.
+const (
+	exitDone    = 0
+	exitFailed  = 1
+	exitUsage   = 2
+	exitOutside = 3 // measured outside tolerance
+	exitCorrupt = 4 // data arrived wrong
+)
+
+// transports lists what this build can move data with.
+func transports() []transport.Transport {
+	return []transport.Transport{tcp.New()}
+}
+
+// app is one invocation of the program.
+type app struct {
+	in         io.Reader
+	out, err   io.Writer
+	transports []transport.Transport
+}
+
+// errOutside is returned when a measurement lies outside its tolerance.
+var errOutside = errors.New("measured outside tolerance")
+
+// usageError is a mistake in how the program was called.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// asUsage marks an error as a mistake of the caller's; nil stays nil.
+func asUsage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return usageError{err}
+}
+
+// run executes the program and returns its exit status.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	a := &app{in: stdin, out: stdout, err: stderr, transports: transports()}
+	return a.run(ctx, args)
+}
+
+func (a *app) run(ctx context.Context, args []string) int {
+	root := a.root()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	status := exitStatus(err)
+	if err != nil {
+		fmt.Fprintf(a.err, "kvbench: %v\n", err)
+		if status == exitUsage {
+			fmt.Fprintln(a.err, "Run with --help to see what there is.")
+		}
+	}
+	return status
+}
+
+func exitStatus(err error) int {
+	var usage usageError
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.Is(err, bench.ErrCorrupt):
+		return exitCorrupt
+	case errors.Is(err, errOutside):
+		return exitOutside
+	case errors.As(err, &usage):
+		return exitUsage
+	}
+	return exitFailed
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "kvbench",
+		Short: "Measure and predict the cost of moving a KV cache between hosts",
+		Long: `kvbench measures what it costs to move an LLM's KV cache from a prefill node
+(the producer) to a decode node (the consumer), layer by layer, and holds the
+measurement against what arithmetic predicts.
+
+  kvbench loopback      try it on this machine, nothing to set up
+  kvbench consumer      on the decode host, then
+  kvbench producer      on the prefill host
+  kvbench predict       the arithmetic alone
+
+Every flag can be given in the environment as KVBENCH_<FLAG>.
+Exit status: 0 done, 1 failed, 2 wrong usage, 3 outside tolerance, 4 data arrived wrong.`,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return fromEnvironment(cmd.Flags()) },
+	}
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(a.loopbackCommand(), a.consumerCommand(), a.producerCommand(), a.shapeCommand(), a.predictCommand(), a.checkCommand(), a.versionCommand())
+	for _, c := range root.Commands() {
+		if c.Args == nil {
+			c.Args = cobra.NoArgs
+		}
+		args := c.Args
+		c.Args = func(cmd *cobra.Command, given []string) error { return asUsage(args(cmd, given)) }
+	}
+	// Without a command, or with one that is not there, this is reached.
+	root.Args = cobra.ArbitraryArgs
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		suggestion := ""
+		if s := root.SuggestionsFor(args[0]); len(s) > 0 {
+			suggestion = "; did you mean " + strings.Join(s, " or ") + "?"
+		}
+		return usagef("unknown command %q%s", args[0], suggestion)
+	}
+	return root
+}
+
+// fromEnvironment sets every flag that the command line left out and the environment gives.
+func fromEnvironment(flags *pflag.FlagSet) error {
+	var errs []error
+	flags.VisitAll(func(f *pflag.Flag) {
+		name := "KVBENCH_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		if v, ok := os.LookupEnv(name); ok && !f.Changed {
+			if err := flags.Set(f.Name, v); err != nil {
+				errs = append(errs, usagef("%s in the environment: %w", name, err))
+			}
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// secretFlags are left out of a result.
+var secretFlags = map[string]bool{"token": true}
+
+// resolved lists a command's flags with their values, for a result.
+func resolved(cmd *cobra.Command) map[string]string {
+	config := map[string]string{"command": cmd.Name()}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !secretFlags[f.Name] && !f.Hidden && f.Name != "help" {
+			config[f.Name] = f.Value.String()
+		}
+	})
+	return config
+}

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"kvbench/bench"
+	"kvbench/report"
+	"kvbench/results"
+)
+
+func (a *app) checkCommand() *cobra.Command {
+	var f checkFlags
+	var format string
+	cmd := &cobra.Command{
+		Use:     "check RUN.json",
+		Short:   "Hold a recorded run against its predictions again",
+		Example: `  kvbench check run.json --tolerance 15% --against fit`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			judge, err := f.judge()
+			if err != nil {
+				return err
+			}
+			if err := checkFormat(format); err != nil {
+				return err
+			}
+			record, err := results.ReadFile(args[0])
+			if err != nil {
+				return err
+			}
+			if err := bench.Recheck(record, judge); err != nil {
+				return err
+			}
+			if err := a.print(report.Run(record), format); err != nil {
+				return err
+			}
+			return verdict(record, judge)
+		},
+	}
+	f.registerJudge(cmd)
+	registerFormat(cmd, &format)
+	return cmd
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"kvbench/bench"
+	"kvbench/internal/hostinfo"
+	"kvbench/model"
+)
+
+// linkFlags say what a spec sheet promises of the path.
+type linkFlags struct {
+	mtu     int
+	framing string
+	alpha   float64
+	gamma   float64
+}
+
+func (f *linkFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.IntVar(&f.mtu, "mtu", 0, "MTU for framing, bytes (default: the device's, or the link kind's)")
+	flags.StringVar(&f.framing, "framing", "auto", "share of the line rate left to payload: auto, shaped (as a traffic shaper counts), off, or a factor such as 0.94")
+	flags.Float64Var(&f.alpha, "alpha", 0, "startup seconds for the spec prediction")
+	flags.Float64Var(&f.gamma, "gamma", 0, "seconds a descriptor for the spec prediction")
+}
+
+const linkHelp = "a name (25gbe 100gbe 200gbe 400gbe ib-hdr ib-ndr ib-xdr nvlink3 nvlink4 nvlink5 pcie4x16 pcie5x16) or a rate such as 25Gbit/s"
+
+// parse checks the flags that do not name the link.
+func (f *linkFlags) parse() (model.Framing, error) {
+	framing, err := model.ParseFraming(f.framing)
+	if err != nil {
+		return framing, usagef("--framing: %w", err)
+	}
+	if f.alpha < 0 || f.gamma < 0 || f.mtu < 0 {
+		return framing, usagef("--alpha, --gamma and --mtu cannot be negative")
+	}
+	return framing, nil
+}
+
+// checkFlags say what a run is held against.
+type checkFlags struct {
+	linkFlags
+	link      string
+	calibrate string
+	check     bool
+	tolerance string
+	against   []string
+}
+
+func (f *checkFlags) register(cmd *cobra.Command) {
+	f.linkFlags.register(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&f.link, "link", "auto", "the path's link for the spec prediction: auto (the device's rate), "+linkHelp)
+	flags.StringVar(&f.calibrate, "calibrate", "auto", "auto: time the path before measuring, for the fitted prediction; off: do not")
+	flags.BoolVar(&f.check, "check", false, "exit with 3 where measured and predicted differ by more than --tolerance")
+	f.registerJudge(cmd)
+}
+
+func (f *checkFlags) registerJudge(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.tolerance, "tolerance", "30%", "how far measured and predicted may differ, such as 15% or 0.15")
+	cmd.Flags().StringSliceVar(&f.against, "against", []string{"spec", "fit"}, "predictions that must agree, where there are any: spec, fit")
+}
+
+// assumptions reads the flags; an auto link is resolved later, from the device.
+func (f *checkFlags) assumptions() (bench.Assumptions, error) {
+	a := bench.Assumptions{MTU: f.mtu, Alpha: f.alpha, Gamma: f.gamma, Source: "flag"}
+	var err error
+	if a.Framing, err = f.parse(); err != nil {
+		return a, err
+	}
+	if f.link != "auto" {
+		link, err := model.ParseLink(f.link)
+		if err != nil {
+			return a, usagef("--link: %w", err)
+		}
+		if err := link.Check(f.mtu, a.Framing); err != nil {
+			return a, asUsage(err)
+		}
+		a.Link = &link
+	}
+	if f.calibrate != "auto" && f.calibrate != "off" {
+		return a, usagef("--calibrate %q is not known: choose auto or off", f.calibrate)
+	}
+	a.Judge, err = f.judge()
+	return a, err
+}
+
+func (f *checkFlags) judge() (bench.Judge, error) {
+	tolerance, err := parseShare(f.tolerance)
+	if err != nil || tolerance <= 0 {
+		return bench.Judge{}, usagef("--tolerance %q is not a share above 0 such as 15%% or 0.15", f.tolerance)
+	}
+	for _, against := range f.against {
+		if against != "spec" && against != "fit" {
+			return bench.Judge{}, usagef("--against %q is not known: choose spec, fit or both", against)
+		}
+	}
+	return bench.Judge{Tolerance: tolerance, Against: f.against}, nil
+}
+
+// parseShare reads 15% or 0.15.
+func parseShare(s string) (float64, error) {
+	if p, ok := strings.CutSuffix(s, "%"); ok {
+		v, err := strconv.ParseFloat(p, 64)
+		return v / 100, err
+	}
+	return strconv.ParseFloat(s, 64)
+}
+
+// withDevice resolves an auto link from the device that carried the data. A
+// device without a real rate (loopback, veth) leaves no spec prediction.
+func withDevice(a bench.Assumptions, d hostinfo.Device) bench.Assumptions {
+	if a.Link == nil && d.BytesPerSecond > 0 && !d.Loopback {
+		a.Link = &model.Link{Name: d.Name, Kind: model.Ethernet, BytesPerSecond: d.BytesPerSecond}
+		a.Source = "device"
+	}
+	if a.Link != nil && a.Link.Kind == model.Ethernet && a.MTU == 0 && !d.Loopback && a.Link.Check(d.MTU, a.Framing) == nil {
+		a.MTU = d.MTU
+	}
+	return a
+}

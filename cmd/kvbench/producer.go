@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"kvbench/bench"
+	"kvbench/internal/control"
+	"kvbench/internal/hostinfo"
+	"kvbench/report"
+	"kvbench/results"
+)
+
+func (a *app) producerCommand() *cobra.Command {
+	var f runFlags
+	var connect, token string
+	var secure tlsFlags
+	cmd := &cobra.Command{
+		Use:   "producer --connect HOST:9400",
+		Short: "Run the workload against a consumer and print what it cost",
+		Example: `  kvbench producer --connect decode-7:9400 --token TOKEN --model llama-3.1-70b --context 4K,32K
+  kvbench producer --connect decode-7:9400 --token TOKEN --link 100gbe --check --tolerance 15% --out run.json`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if connect == "" {
+				return usagef("--connect is needed: the consumer's address, such as decode-7:9400 (or run `kvbench loopback` to try this machine alone)")
+			}
+			if _, _, err := net.SplitHostPort(connect); err != nil {
+				return usagef("--connect %q is not HOST:PORT", connect)
+			}
+			tls, err := secure.client()
+			if err != nil {
+				return err
+			}
+			return a.measure(cmd, &f, func(ctx context.Context) (*bench.Producer, error) {
+				return &bench.Producer{Connect: connect, Control: control.Options{Token: token, Build: version(), TLS: tls}}, nil
+			})
+		},
+	}
+	f.register(cmd)
+	secure.register(cmd)
+	cmd.Flags().StringVar(&connect, "connect", "", "the consumer's control address, HOST:PORT")
+	cmd.Flags().StringVar(&token, "token", "", "secret shared with the consumer")
+	return cmd
+}
+
+// measure is what producer and loopback do: read the flags, make the run, keep
+// and print its record. reach makes the consumer reachable, once everything that
+// can be wrong with the flags has been looked at.
+func (a *app) measure(cmd *cobra.Command, f *runFlags, reach func(context.Context) (*bench.Producer, error)) error {
+	plan, load, err := f.plan()
+	if err != nil {
+		return err
+	}
+	assumed, err := f.check.assumptions()
+	if err != nil {
+		return err
+	}
+	if f.check.check && f.check.calibrate == "off" && assumed.Link == nil && f.check.link != "auto" {
+		return usagef("--check with --calibrate off needs --link")
+	}
+	if err := checkFormat(f.format); err != nil {
+		return err
+	}
+	var file *results.File
+	if f.out != "" {
+		if file, err = results.Create(f.out); err != nil {
+			return err
+		}
+	}
+	producer, err := reach(cmd.Context())
+	if err != nil {
+		return err
+	}
+	bar := newProgress(a.err)
+	producer.Transports, producer.Host, producer.Observe = a.transports, hostinfo.Gather, bar.observe
+	outcome, errRun := producer.Run(cmd.Context(), plan, load)
+	bar.close()
+	if errRun != nil && len(outcome.Cells) == 0 && len(outcome.Samples) == 0 {
+		return errRun
+	}
+	if errors.Is(errRun, context.Canceled) {
+		errRun = errors.New("interrupted; what was measured until then is kept, marked as incomplete")
+	}
+	record, err := bench.Summarize(outcome, withDevice(assumed, outcome.Producer.Host.Device), errRun)
+	if err != nil {
+		return errors.Join(errRun, err)
+	}
+	record.Version, record.Config = version(), resolved(cmd)
+	return errors.Join(errRun, a.keep(file, record), a.judge(f, record, assumed.Judge, errRun == nil))
+}
+
+// judge prints the record's table and, where a check was asked for, says how it ended.
+func (a *app) judge(f *runFlags, record *results.Run, judge bench.Judge, whole bool) error {
+	if err := a.print(report.Run(record), f.format); err != nil {
+		return err
+	}
+	if !f.check.check || !whole {
+		return nil
+	}
+	return verdict(record, judge)
+}
+
+// verdict is the outcome of a check as an error.
+func verdict(record *results.Run, judge bench.Judge) error {
+	if err := judge.Checkable(record); err != nil {
+		return err
+	}
+	if bench.Outside(record) {
+		return fmt.Errorf("%w of %.4g %%", errOutside, 100*judge.Tolerance)
+	}
+	return nil
+}
+
+// keep writes the record, elsewhere if need be: a run is too dear to lose to a full disk.
+func (a *app) keep(file *results.File, record *results.Run) error {
+	if file == nil {
+		return nil
+	}
+	err := file.Write(record)
+	if err == nil {
+		return nil
+	}
+	rescue, errTemp := os.MkdirTemp("", "kvbench-")
+	if errTemp != nil {
+		return errors.Join(err, errTemp)
+	}
+	other, errOther := results.Create(filepath.Join(rescue, "run.json"))
+	if errOther == nil {
+		errOther = other.Write(record)
+	}
+	if errOther != nil {
+		return errors.Join(err, errOther)
+	}
+	return fmt.Errorf("%w; the record was saved as %s instead", err, filepath.Join(rescue, "run.json"))
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kvbench/bench"
+	"kvbench/internal/units"
+	"kvbench/payload"
+	"kvbench/transport"
+)
+
+// runFlags are what producer and loopback have in common.
+type runFlags struct {
+	shape shapeFlags
+	check checkFlags
+
+	requests    int
+	duration    time.Duration
+	warmup      int
+	concurrency int
+	direction   string
+	pool        string
+	verify      string
+	hugePages   bool
+
+	transport    string
+	streams      int
+	busyPoll     bool
+	socketBuffer string
+
+	out    string
+	format string
+}
+
+func (f *runFlags) register(cmd *cobra.Command) {
+	f.shape.register(cmd, []string{"512", "1K", "2K"})
+	f.check.register(cmd)
+	flags := cmd.Flags()
+	flags.IntVar(&f.requests, "requests", 20, "requests measured at each context")
+	flags.DurationVar(&f.duration, "duration", 0, "measure each context for so long instead, such as 30s")
+	flags.IntVar(&f.warmup, "warmup", 3, "requests at each context before measuring")
+	flags.IntVar(&f.concurrency, "concurrency", 1, "requests in flight, each with its own connection and memory")
+	flags.StringVar(&f.direction, "direction", "push", "push: the producer writes; pull: the consumer reads")
+	flags.StringVar(&f.pool, "pool", "", "memory of a request on either side, reused within it, such as 64MiB (default: the whole request)")
+	flags.StringVar(&f.verify, "verify", "stamp", "what is checked of the bytes that arrive: none, stamp (both ends of each block) or full")
+	flags.BoolVar(&f.hugePages, "hugepages", false, "ask for huge pages")
+	flags.StringVar(&f.transport, "transport", "tcp", "what carries the data")
+	flags.IntVar(&f.streams, "streams", 1, "TCP connections that share each transfer")
+	flags.BoolVar(&f.busyPoll, "busy-poll", false, "spin for data instead of sleeping")
+	flags.StringVar(&f.socketBuffer, "socket-buffer", "", "socket buffer of each connection, such as 4MiB (default: the kernel's choice)")
+	flags.StringVar(&f.out, "out", "", "file for the run record (JSON)")
+	registerFormat(cmd, &f.format)
+}
+
+// plan reads the flags into a plan and a load. Every error is the caller's mistake.
+func (f *runFlags) plan() (bench.Plan, bench.Load, error) {
+	p := bench.Plan{
+		Transport: f.transport,
+		Workers:   f.concurrency,
+		HugePages: f.hugePages,
+		Config:    transport.Config{Streams: f.streams, BusyPoll: f.busyPoll},
+	}
+	l := bench.Load{Requests: f.requests, Duration: f.duration, Warmup: f.warmup}
+	var err error
+	if p.Specs, err = f.shape.specs(); err != nil {
+		return p, l, err
+	}
+	if p.Rank, err = f.shape.parseRank(); err != nil {
+		return p, l, err
+	}
+	if p.Direction, err = bench.ParseDirection(f.direction); err != nil {
+		return p, l, usagef("--direction: %w", err)
+	}
+	if p.Verify, err = payload.ParseDepth(f.verify); err != nil {
+		return p, l, usagef("--verify: %w", err)
+	}
+	if f.pool != "" {
+		if p.Pool, err = units.ParseBytes(f.pool); err != nil || p.Pool == 0 {
+			return p, l, usagef("--pool %q is not a size such as 64MiB", f.pool)
+		}
+	}
+	if f.socketBuffer != "" {
+		n, err := units.ParseBytes(f.socketBuffer)
+		if err != nil || n < 1 || n > 1<<30 {
+			return p, l, usagef("--socket-buffer %q is not a size up to 1GiB such as 4MiB", f.socketBuffer)
+		}
+		p.Config.SocketBuffer = int(n)
+	}
+	for _, positive := range []struct {
+		name string
+		n    int
+	}{{"concurrency", f.concurrency}, {"streams", f.streams}} {
+		if positive.n < 1 {
+			return p, l, usagef("--%s %d: give at least 1", positive.name, positive.n)
+		}
+	}
+	if f.requests < 1 && f.duration == 0 || f.warmup < 0 || f.duration < 0 {
+		return p, l, usagef("--requests needs at least 1 (or give --duration); --warmup and --duration cannot be negative")
+	}
+	if f.check.calibrate != "off" {
+		l.Calibrate = calibrationTime
+	}
+	var id [8]byte
+	rand.Read(id[:])
+	p.RunID = binary.LittleEndian.Uint64(id[:])
+	return p, l, asUsage(p.Validate())
+}
+
+// calibrationTime is about how long calibration takes on a fast path.
+const calibrationTime = 5 * time.Second

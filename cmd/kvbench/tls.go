@@ -1,0 +1,87 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+// tlsFlags encrypt the control channel. The data path stays as it is.
+type tlsFlags struct{ cert, key, ca string }
+
+func (f *tlsFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.cert, "tls-cert", "", "certificate of this side for the control channel, PEM")
+	flags.StringVar(&f.key, "tls-key", "", "its key, PEM")
+	flags.StringVar(&f.ca, "tls-ca", "", "certificates that the other side's must descend from, PEM")
+}
+
+// pair loads this side's certificate, where there is one.
+func (f *tlsFlags) pair() ([]tls.Certificate, error) {
+	if (f.cert == "") != (f.key == "") {
+		return nil, usagef("--tls-cert and --tls-key go together")
+	}
+	if f.cert == "" {
+		return nil, nil
+	}
+	c, err := tls.LoadX509KeyPair(f.cert, f.key)
+	if err != nil {
+		return nil, fmt.Errorf("load --tls-cert and --tls-key: %w", err)
+	}
+	return []tls.Certificate{c}, nil
+}
+
+func (f *tlsFlags) pool() (*x509.CertPool, error) {
+	if f.ca == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(f.ca)
+	if err != nil {
+		return nil, fmt.Errorf("load --tls-ca: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("load --tls-ca: %s holds no certificate in PEM", f.ca)
+	}
+	return pool, nil
+}
+
+// server is the consumer's configuration: it needs a certificate, and with a CA
+// asks producers for theirs. Without flags it is nil.
+func (f *tlsFlags) server() (*tls.Config, error) {
+	certs, err := f.pair()
+	if err != nil {
+		return nil, err
+	}
+	pool, err := f.pool()
+	if err != nil || certs == nil && pool == nil {
+		return nil, err
+	}
+	if certs == nil {
+		return nil, usagef("--tls-ca on the consumer needs --tls-cert and --tls-key too")
+	}
+	c := &tls.Config{Certificates: certs, MinVersion: tls.VersionTLS13}
+	if pool != nil {
+		c.ClientCAs, c.ClientAuth = pool, tls.RequireAndVerifyClientCert
+	}
+	return c, nil
+}
+
+// client is the producer's configuration. Without flags it is nil.
+func (f *tlsFlags) client() (*tls.Config, error) {
+	certs, err := f.pair()
+	if err != nil {
+		return nil, err
+	}
+	pool, err := f.pool()
+	if err != nil || certs == nil && pool == nil {
+		return nil, err
+	}
+	if pool == nil {
+		return nil, usagef("--tls-cert on the producer needs --tls-ca, to know the consumer by")
+	}
+	return &tls.Config{Certificates: certs, RootCAs: pool, MinVersion: tls.VersionTLS13}, nil
+}

@@ -1,0 +1,10 @@
+//go:build !linux
+
+package hostinfo
+
+func (h *Host) system() {}
+
+// AvailableMemory returns 0: this system does not tell.
+func AvailableMemory() int64 { return 0 }
+
+func lineRate(string) float64 { return 0 }

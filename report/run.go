@@ -1,0 +1,144 @@
+package report
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"kvbench/internal/units"
+	"kvbench/results"
+)
+
+// Run is the table of a run: a row a cell.
+func Run(r *results.Run) Table {
+	t := Table{Columns: []Column{
+		{"context_tokens", "context"},
+		{"bytes", "bytes"},
+		{"layers", "layers"},
+		{"descriptors", ""},
+		{"requests", "requests"},
+		{"service_p50_ns", "p50"},
+		{"service_p99_ns", "p99"},
+		{"layer_p50_ns", "layer p50"},
+		{"layer_p99_ns", "layer p99"},
+		{"goodput_bytes_per_second", "GB/s"},
+		{"predicted_spec_seconds", ""},
+		{"ratio_spec", ""},
+		{"predicted_fit_seconds", ""},
+		{"ratio_fit", ""},
+		{"", "predicted"},
+		{"", "ratio"},
+		{"verdict", "verdict"},
+		{"limiter", ""},
+		{"checked", ""},
+		{"mismatched", ""},
+	}}
+	both := false
+	for _, c := range r.Cells {
+		both = both || c.Predicted.Spec != nil && c.Predicted.Fit != nil
+	}
+	if both {
+		t.Columns[10].Head, t.Columns[11].Head = "spec", "ratio"
+		t.Columns[14].Head, t.Columns[15].Head = "", ""
+		t.Columns[12].Head, t.Columns[13].Head = "fit", "ratio"
+	}
+	for _, c := range r.Cells {
+		t.Rows = append(t.Rows, runRow(c))
+	}
+	t.Notes = runNotes(r)
+	return t
+}
+
+func runRow(c results.Cell) []Cell {
+	specSeconds, specRatio := predictionCells(c.Predicted.Spec)
+	fitSeconds, fitRatio := predictionCells(c.Predicted.Fit)
+	seconds, ratio := fitSeconds, fitRatio
+	if c.Predicted.Fit == nil {
+		seconds, ratio = specSeconds, specRatio
+	}
+	verdict := c.Verdict.Status
+	if c.Verify.Mismatched > 0 {
+		verdict = "CORRUPT"
+	} else if !c.Complete {
+		verdict = "incomplete"
+	}
+	return []Cell{
+		{c.ContextTokens, units.Tokens(c.ContextTokens)},
+		{c.Bytes, units.Bytes(c.Bytes)},
+		{c.Layers, strconv.Itoa(c.Layers)},
+		{c.Descriptors, ""},
+		{c.Requests, strconv.FormatInt(c.Requests, 10)},
+		quantileCell(c.Latency.Service.P50Ns),
+		quantileCell(c.Latency.Service.P99Ns),
+		quantileCell(c.Latency.Layer.P50Ns),
+		quantileCell(c.Latency.Layer.P99Ns),
+		{c.Goodput, fmt.Sprintf("%.4g", c.Goodput/1e9)},
+		specSeconds, specRatio, fitSeconds, fitRatio, seconds, ratio,
+		{c.Verdict.Status, verdict},
+		{c.Verdict.Limiter, ""},
+		{c.Verify.Checked, ""},
+		{c.Verify.Mismatched, ""},
+	}
+}
+
+func quantileCell(ns *int64) Cell {
+	if ns == nil {
+		return Cell{nil, "-"}
+	}
+	return Cell{*ns, units.Seconds(time.Duration(*ns).Seconds())}
+}
+
+func predictionCells(p *results.Prediction) (seconds, ratio Cell) {
+	if p == nil {
+		return Cell{nil, "-"}, Cell{nil, "-"}
+	}
+	return Cell{p.Seconds, units.Seconds(p.Seconds)}, Cell{p.Ratio, fmt.Sprintf("%.3f", p.Ratio)}
+}
+
+// runNotes are the lines under a run's table.
+func runNotes(r *results.Run) []string {
+	notes := []string{fmt.Sprintf("path: %s over %s, %s to %s", r.Transport.Name, r.Transport.Lane, r.Producer.Host.Hostname, r.Consumer.Host.Hostname)}
+	if r.Link != nil {
+		notes = append(notes, fmt.Sprintf("spec: %s at %s, %.4f of it payload (%s)", r.Link.Name, units.BitRate(r.Link.BytesPerSecond), r.Link.FramingFactor, r.Link.FramingBasis))
+	}
+	if f := r.Fit; f != nil {
+		if f.Bandwidth.Value > 0 {
+			notes = append(notes, fmt.Sprintf("fit: startup %s, each further layer %s, each descriptor %s, %s; held-out error %.1f %% mean, %.1f %% worst",
+				estimateText(f.Alpha, units.Seconds), estimateText(f.Beta, units.Seconds), estimateText(f.Gamma, units.Seconds), estimateText(f.Bandwidth, units.Rate), 100*f.MAPE, 100*f.Worst))
+		}
+		for _, n := range f.Notes {
+			notes = append(notes, "fit: "+n)
+		}
+	}
+	quantile := false
+	for _, c := range r.Cells {
+		quantile = quantile || c.Latency.Service.P99Ns == nil
+		context := units.Tokens(c.ContextTokens)
+		if p := c.Predicted.Fit; p != nil && p.Note != "" {
+			notes = append(notes, fmt.Sprintf("%s: fit: %s", context, p.Note))
+		}
+		if c.Verdict.Status != "pass" && c.Verdict.Reason != "" {
+			notes = append(notes, fmt.Sprintf("%s: %s: %s", context, c.Verdict.Status, c.Verdict.Reason))
+		}
+		if c.Verdict.Limiter != "" {
+			notes = append(notes, fmt.Sprintf("%s: limited by %s: %s", context, c.Verdict.Limiter, c.Verdict.Evidence))
+		}
+		if c.WorkingSetBytes < c.Bytes {
+			notes = append(notes, fmt.Sprintf("%s: %s of memory reused for the %s of a request", context, units.BinaryBytes(c.WorkingSetBytes), units.BinaryBytes(c.Bytes)))
+		}
+	}
+	if quantile {
+		notes = append(notes, "-: too few samples behind it (p99 needs 100)")
+	}
+	if !r.Complete {
+		notes = append(notes, "INCOMPLETE: "+r.Incomplete)
+	}
+	return notes
+}
+
+func estimateText(e results.Estimate, format func(float64) string) string {
+	if e.Low == nil || e.High == nil {
+		return format(e.Value)
+	}
+	return fmt.Sprintf("%s (%s to %s)", format(e.Value), format(*e.Low), format(*e.High))
+}
