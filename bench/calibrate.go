@@ -14,10 +14,13 @@ import (
 // calibrationTransfers is the most transfers that calibration posts together.
 const calibrationTransfers = 64
 
-// calibration says how a path is to be calibrated.
+// calibration is one stretch of calibration. A run has several, before, between
+// and after its cells, so that a host whose speed drifts is judged by the
+// speed that it had all along.
 type calibration struct {
 	Seed   uint64        `json:"seed"`
-	Budget time.Duration `json:"budget_ns"` // wanted length; a slow path takes longer
+	Budget time.Duration `json:"budget_ns"` // wanted length of all stretches together
+	Share  int           `json:"share"`     // this one is the Share-th part of the budget
 }
 
 // trial is a batch to be timed: its counts, made independent of one another.
@@ -35,42 +38,58 @@ type calibrator struct {
 	offset int64  // where the next batch begins: batches walk through memory, as requests do
 	avoid  map[trial]bool
 	most   int // descriptors that a request has
+	trials []trial
 }
 
 const (
-	calibrationRepeats = 7
-	smallestBatch      = 16 << 10
-	largestBatch       = 256 << 20
-	sizeLevels         = 7
+	leastRounds   = 9 // every batch is timed so often, whatever it costs
+	mostRounds    = 41
+	smallestBatch = 16 << 10
+	largestBatch  = 256 << 20
+	sizeLevels    = 7
 )
 
-// calibrate times batches whose bytes, descriptors and transfers vary
-// independently over decades, in random order, none of which is a request of the
-// cells to come.
-func (s *side) calibrate(ctx context.Context, c calibration, report func(done, total int)) ([]model.Sample, error) {
-	k := &calibrator{in: s.initiators[0], span: s.span, rng: rand.New(rand.NewPCG(c.Seed, 0)), avoid: make(map[trial]bool)}
-	k.span = min(k.span, k.in.remote.Size)
+// newCalibrator designs the batches to time, none of which is a request of the
+// cells.
+func (s *side) newCalibrator(ctx context.Context, c calibration) (*calibrator, error) {
+	in := s.initiators[0]
+	k := &calibrator{in: in, span: min(s.span, in.remote.Size), rng: rand.New(rand.NewPCG(c.Seed, 0)), avoid: make(map[trial]bool)}
 	for _, cell := range s.cells {
 		k.avoid[trial{len(cell.plan.Transfers), cell.plan.Descriptors, cell.plan.Bytes}] = true
 		k.most = max(k.most, cell.plan.Descriptors)
 	}
-	trials, err := k.design(ctx, c.Budget)
-	if err != nil {
-		return nil, err
+	var err error
+	if k.trials, err = k.design(ctx, c.Budget); err != nil {
+		return nil, fmt.Errorf("calibrate: %w", err)
 	}
-	order := make([]trial, 0, len(trials)*calibrationRepeats)
-	for range calibrationRepeats {
-		order = append(order, trials...)
-	}
-	k.rng.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
-	samples := make([]model.Sample, len(order))
-	for i, t := range order {
-		d, err := k.time(ctx, t)
-		if err != nil {
-			return nil, fmt.Errorf("calibrate: %w", err)
+	return k, nil
+}
+
+// calibrate runs one stretch: batches whose bytes, descriptors and transfers vary
+// independently over decades, each in turn, in random order.
+func (s *side) calibrate(ctx context.Context, c calibration, report func(done, total int)) ([]model.Sample, error) {
+	share := max(c.Share, 1)
+	if s.calibrator == nil {
+		var err error
+		if s.calibrator, err = s.newCalibrator(ctx, c); err != nil {
+			return nil, err
 		}
-		samples[i] = model.Sample{Transfers: t.transfers, Descriptors: t.descriptors, Bytes: t.bytes, Seconds: d.Seconds()}
-		report(i+1, len(order))
+	}
+	k := s.calibrator
+	budget := c.Budget / time.Duration(share)
+	least, most := (leastRounds+share-1)/share, (mostRounds+share-1)/share
+	var samples []model.Sample
+	start := time.Now()
+	for round := 0; round < least || round < most && time.Since(start) < budget; round++ {
+		k.rng.Shuffle(len(k.trials), func(i, j int) { k.trials[i], k.trials[j] = k.trials[j], k.trials[i] })
+		for i, t := range k.trials {
+			d, err := k.time(ctx, t)
+			if err != nil {
+				return nil, fmt.Errorf("calibrate: %w", err)
+			}
+			samples = append(samples, model.Sample{Transfers: t.transfers, Descriptors: t.descriptors, Bytes: t.bytes, Seconds: d.Seconds()})
+			report(round*len(k.trials)+i+1, max(least, round+1)*len(k.trials))
+		}
 	}
 	return samples, nil
 }
@@ -88,7 +107,7 @@ func (k *calibrator) design(ctx context.Context, budget time.Duration) ([]trial,
 	for level := range sizeLevels {
 		share := float64(level) / (sizeLevels - 1)
 		bytes := int64(float64(smallest) * math.Pow(float64(largest)/float64(smallest), share))
-		for _, counts := range k.counts(level) {
+		for _, counts := range k.counts() {
 			t := trial{counts[0], counts[1], bytes}
 			for k.avoid[t] || seen[t] {
 				t.bytes-- // one byte less is another batch
@@ -103,9 +122,9 @@ func (k *calibrator) design(ctx context.Context, budget time.Duration) ([]trial,
 	return trials, nil
 }
 
-// counts are the transfers and descriptors tried at a level of size. Neither goes
-// with the size or with the other: each level takes the same pairs.
-func (k *calibrator) counts(int) [][2]int {
+// counts are the transfers and descriptors tried at every size, so that neither
+// goes with the size nor with the other.
+func (k *calibrator) counts() [][2]int {
 	many := max(256, min(k.most, 1<<15))
 	middle := int(math.Sqrt(float64(many)))
 	return [][2]int{
@@ -115,11 +134,11 @@ func (k *calibrator) counts(int) [][2]int {
 }
 
 // largest returns the most bytes of a batch such that every batch together takes
-// about the budget: sizes are log-spaced, so the mean batch is about a third of
-// the largest.
+// about half the budget: sizes are log-spaced, so the mean batch is about a third
+// of the largest.
 func (k *calibrator) largest(ctx context.Context, budget time.Duration) (int64, error) {
-	batches := float64(sizeLevels * len(k.counts(0)) * calibrationRepeats)
-	share := budget.Seconds() * 3 / batches
+	batches := float64(sizeLevels * len(k.counts()) * leastRounds)
+	share := budget.Seconds() / 2 * 3 / batches
 	bytes := int64(smallestBatch)
 	for {
 		bytes = min(bytes, k.span, largestBatch)
@@ -127,7 +146,7 @@ func (k *calibrator) largest(ctx context.Context, budget time.Duration) (int64, 
 		for range 3 {
 			d, err := k.time(ctx, trial{1, 1, bytes})
 			if err != nil {
-				return 0, fmt.Errorf("calibrate: %w", err)
+				return 0, err
 			}
 			best = min(best, d.Seconds())
 		}

@@ -128,7 +128,8 @@ type session struct {
 	samples  []model.Sample
 }
 
-// prepare checks a plan against the limits and makes memory for it.
+// prepare checks a plan against the limits. The memory itself comes later, so that
+// a refusal is quick.
 func (s *session) prepare(ctx context.Context) (transport.Transport, error) {
 	if err := s.plan.Validate(); err != nil {
 		return nil, err
@@ -160,7 +161,8 @@ func (s *session) prepare(ctx context.Context) (transport.Transport, error) {
 	if err := s.plan.checkMemory("consumer", dest, tokens, limit, raise); err != nil {
 		return nil, err
 	}
-	return t, s.allocate(dest)
+	s.span = dest
+	return t, nil
 }
 
 // run serves the producer until it says goodbye.
@@ -222,6 +224,9 @@ func (s *session) connect(ctx context.Context, t transport.Transport) error {
 	if err := s.conn.Send(kindAccept, accept{Address: l.Address(), Host: s.consumer.Host(s.conn.LocalAddr()), Build: s.consumer.Control.Build}); err != nil {
 		return err
 	}
+	if err := s.allocate(); err != nil {
+		return err
+	}
 	start := time.Now()
 	for range s.plan.Workers {
 		if err := s.acceptWorker(ctx, l); err != nil {
@@ -233,7 +238,7 @@ func (s *session) connect(ctx context.Context, t transport.Transport) error {
 }
 
 func (s *session) acceptWorker(ctx context.Context, l transport.Listener) error {
-	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.plan.patience(s.cells))
 	defer cancel()
 	if s.plan.Direction == Pull {
 		in, err := l.AcceptInitiator(ctx)

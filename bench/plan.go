@@ -215,5 +215,13 @@ func (p Plan) configure(cells []cell) transport.Config {
 	return cfg
 }
 
-// setupTimeout bounds each step of connecting a run's transport.
+// setupTimeout bounds each step of connecting a run, without making memory.
 const setupTimeout = 20 * time.Second
+
+// patience is how long one side waits while the other makes its memory, which
+// on a busy virtual machine can take seconds for each GiB.
+func (p Plan) patience(cells []cell) time.Duration {
+	source, dest, _ := spans(cells)
+	gib := max(source, dest) * int64(p.Workers) >> 30
+	return setupTimeout + time.Duration(gib)*10*time.Second
+}

@@ -118,7 +118,8 @@ func (r *run) run(ctx context.Context) (err error) {
 	return r.conn.Send(kindBye, struct{}{})
 }
 
-// prepare checks the plan against this host and makes memory for it.
+// prepare checks the plan against this host. The memory itself comes once the
+// consumer has agreed.
 func (r *run) prepare(ctx context.Context) (transport.Transport, error) {
 	if err := r.plan.Validate(); err != nil {
 		return nil, err
@@ -144,7 +145,8 @@ func (r *run) prepare(ctx context.Context) (transport.Transport, error) {
 	if err := r.checkHostMemory(source, dest, tokens); err != nil {
 		return nil, err
 	}
-	return t, r.allocate(source)
+	r.span = source
+	return t, nil
 }
 
 // checkHostMemory compares the need with what this host has, on which the
@@ -170,6 +172,9 @@ func (r *run) connect(ctx context.Context, t transport.Transport) error {
 	}
 	r.outcome.Producer.Host = r.Host(r.conn.LocalAddr())
 	r.outcome.Consumer.Host = a.Host
+	if err := r.allocate(); err != nil {
+		return err
+	}
 	cfg := r.plan.configure(r.cells)
 	start := time.Now()
 	for range r.plan.Workers {
@@ -179,7 +184,7 @@ func (r *run) connect(ctx context.Context, t transport.Transport) error {
 	}
 	r.setup.ConnectSeconds = time.Since(start).Seconds()
 	var done ready
-	if err := r.conn.Expect(kindReady, &done, setupTimeout); err != nil {
+	if err := r.conn.Expect(kindReady, &done, r.plan.patience(r.cells)); err != nil {
 		return err
 	}
 	r.outcome.Producer.Setup, r.outcome.Consumer.Setup = r.setup, done.Setup
@@ -187,7 +192,7 @@ func (r *run) connect(ctx context.Context, t transport.Transport) error {
 }
 
 func (r *run) dialWorker(ctx context.Context, t transport.Transport, addr transport.Address, cfg transport.Config) error {
-	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
+	ctx, cancel := context.WithTimeout(ctx, r.plan.patience(r.cells))
 	defer cancel()
 	if r.plan.Direction == Pull {
 		tg, err := t.DialTarget(ctx, addr, cfg)
@@ -296,19 +301,15 @@ func (r *run) explain(ctx context.Context, err error) error {
 }
 
 func (r *run) phases(ctx context.Context) error {
-	if r.load.Calibrate > 0 {
-		start := time.Now()
+	for i := range r.cells {
 		if err := r.calibratePath(ctx); err != nil {
 			return err
 		}
-		r.outcome.CalibrationSeconds = time.Since(start).Seconds()
-	}
-	for i := range r.cells {
 		if err := r.measureCell(ctx, i); err != nil {
 			return err
 		}
 	}
-	return nil
+	return r.calibratePath(ctx)
 }
 
 func (r *run) observe(p Progress) {
@@ -348,8 +349,14 @@ func (r *run) end(ctx context.Context, abort bool) (done phaseDone, err error) {
 	return done, err
 }
 
+// calibratePath runs one stretch of calibration.
 func (r *run) calibratePath(ctx context.Context) error {
-	p := phase{Kind: calibratePhase, Calibrate: calibration{Seed: r.plan.RunID, Budget: r.load.Calibrate}}
+	if r.load.Calibrate == 0 {
+		return nil
+	}
+	start := time.Now()
+	defer func() { r.outcome.CalibrationSeconds += time.Since(start).Seconds() }()
+	p := phase{Kind: calibratePhase, Calibrate: calibration{Seed: r.plan.RunID, Budget: r.load.Calibrate, Share: len(r.cells) + 1}}
 	if err := r.begin(ctx, p); err != nil {
 		return err
 	}
@@ -360,12 +367,10 @@ func (r *run) calibratePath(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		r.outcome.Samples = samples
+		r.outcome.Samples = append(r.outcome.Samples, samples...)
 	}
 	done, err := r.end(ctx, false)
-	if r.plan.Direction == Pull {
-		r.outcome.Samples = done.Samples
-	}
+	r.outcome.Samples = append(r.outcome.Samples, done.Samples...)
 	return err
 }
 

@@ -24,19 +24,20 @@ type side struct {
 
 	initiators []*initiator
 	targets    []*target
+	calibrator *calibrator // nil until the first calibration
 
 	meter cpuMeter
 	setup results.Setup
 }
 
 // allocate makes the memory of all workers, filled with noise.
-func (s *side) allocate(span int64) error {
+func (s *side) allocate() error {
 	start := time.Now()
-	mem, err := hostmem.Alloc(span*int64(s.plan.Workers), hostmem.Options{HugePages: s.plan.HugePages})
+	mem, err := hostmem.Alloc(s.span*int64(s.plan.Workers), hostmem.Options{HugePages: s.plan.HugePages})
 	if err != nil {
 		return err
 	}
-	s.mem, s.span = mem, span
+	s.mem = mem
 	payload.Noise(mem.Bytes, s.plan.RunID)
 	s.setup.MemoryBytes = int64(len(mem.Bytes))
 	s.setup.AllocateSeconds = time.Since(start).Seconds()
@@ -84,7 +85,7 @@ func (s *side) addInitiator(in transport.Initiator) error {
 		return err
 	}
 	var peer region
-	if err := s.conn.Expect(kindRegion, &peer, setupTimeout); err != nil {
+	if err := s.conn.Expect(kindRegion, &peer, s.plan.patience(s.cells)); err != nil {
 		return err
 	}
 	remote, err := in.Import(peer.Advertisement)

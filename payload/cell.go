@@ -125,8 +125,7 @@ func (c cell) pools(s Spec, p, d int) []pool {
 	}
 	if s.State && c.layer.StateBytes > 0 {
 		if share := c.state(s, int64(p), int64(d)); share.n > 0 {
-			layers := c.across
-			for range layers.n { // one range a layer: a state is never paged
+			for range c.across.n { // a range each layer: a state is never paged
 				pools = append(pools, pool{blocks: 1, blockTokens: 1, parts: []part{{unit: 1, bytes: 1}}, layers: one, heads: share})
 			}
 		}

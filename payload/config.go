@@ -46,12 +46,15 @@ type reader struct {
 
 var layerNames = []string{"num_hidden_layers", "n_layer", "num_layers", "n_layers", "num_transformer_layers"}
 
+// maxNesting is how deep a language model is looked for: Qwen-Omni's is two objects down.
+const maxNesting = 4
+
 // nestedNames are the objects that hold the language model of a multimodal one.
 var nestedNames = []string{"text_config", "llm_config", "language_config", "thinker_config", "language_model_config", "llm"}
 
 func newReader(top object) *reader {
 	c := &reader{o: top, top: top}
-	for range len(nestedNames) {
+	for range maxNesting {
 		inner, ok := nested(c.o)
 		if !ok {
 			break

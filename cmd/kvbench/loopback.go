@@ -43,9 +43,7 @@ a network.`,
 			if peer == nil {
 				return err
 			}
-			if said := peer.stop(); err != nil && said != "" {
-				err = fmt.Errorf("%w\nthe consumer said:\n%s", err, said)
-			}
+			peer.stop()
 			return err
 		},
 	}
@@ -111,7 +109,8 @@ func startConsumer(ctx context.Context) (*consumerProcess, error) {
 	return nil, fmt.Errorf("start consumer: it did not come up\n%s", p.stop())
 }
 
-// stop ends the consumer and returns what it had to say.
+// stop ends the consumer and returns what it had to say, which matters only if it
+// never came up: a run's failure travels on the control channel.
 func (p *consumerProcess) stop() string {
 	p.stdin.Close()
 	select {
