@@ -70,7 +70,7 @@ func (in *initiator) read(stream int) error {
 	st := in.streams[stream]
 	var buf [headerSize]byte
 	for {
-		if err := st.readFull(buf[:]); err != nil {
+		if err := st.readHeader(buf[:]); err != nil {
 			return err
 		}
 		h, err := parseHeader(buf[:])

@@ -26,7 +26,8 @@ const (
 type vector struct {
 	stream *stream
 	raw    syscall.RawConn
-	busy   bool
+	busy   bool    // as configured
+	spin   bool    // never sleep: busy, and worth it now
 	call   uintptr // SYS_READV or SYS_WRITEV
 
 	buffers [maxBuffers]unix.Iovec
@@ -43,10 +44,13 @@ func (v *vector) init(s *stream, busy bool) error {
 	if err != nil {
 		return err
 	}
-	v.stream, v.raw, v.busy = s, raw, busy
+	v.stream, v.raw, v.busy, v.spin = s, raw, busy, busy
 	v.attempt = v.move
 	return nil
 }
+
+// waitBusy says whether a busy stream spins for what comes next.
+func (v *vector) waitBusy(worthIt bool) { v.spin = v.busy && worthIt }
 
 func (v *vector) reset() { v.first, v.count, v.left = 0, 0, 0 }
 
@@ -111,7 +115,7 @@ func (v *vector) move(fd uintptr) bool {
 				v.err = net.ErrClosed
 				return true
 			}
-			if !v.busy && (v.burst < spinBurst || spins >= maxSpins) {
+			if !v.spin && (v.burst < spinBurst || spins >= maxSpins) {
 				v.burst = 0
 				return false
 			}

@@ -23,6 +23,8 @@ func (v *vector) init(s *stream, _ bool) error {
 	return nil
 }
 
+func (v *vector) waitBusy(bool) {}
+
 func (v *vector) reset() { v.count, v.left = 0, 0 }
 
 func (v *vector) full() bool { return v.count == maxBuffers }

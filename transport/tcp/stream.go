@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -98,6 +99,18 @@ func (s *stream) readFull(b []byte) error {
 	s.in.add(b)
 	return s.fill(0, int64(len(b)))
 }
+
+// readHeader fills b with a frame's header, for which it may have to wait long.
+func (s *stream) readHeader(b []byte) error {
+	s.in.waitBusy(spareCores)
+	err := s.readFull(b)
+	s.in.waitBusy(true)
+	return err
+}
+
+// spareCores is whether a stream that waits for work may spin for it: with few
+// cores it would take them from the streams that have some.
+var spareCores = runtime.NumCPU() >= 4
 
 // fill reads the buffers that were added to in.
 func (s *stream) fill(payload, overhead int64) error {

@@ -95,7 +95,7 @@ func (t *target) serve(s *stream) error {
 }
 
 func (t *target) serveFrame(s *stream, buf []byte) error {
-	if err := s.readFull(buf[:headerSize]); err != nil {
+	if err := s.readHeader(buf[:headerSize]); err != nil {
 		return err
 	}
 	h, err := parseHeader(buf)
