@@ -2,13 +2,11 @@ package main
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"kvbench/internal/units"
 	"kvbench/payload"
 	"kvbench/report"
 )
@@ -39,6 +37,11 @@ func (a *app) shapeCommand() *cobra.Command {
 }
 
 func (a *app) shape(f *shapeFlags, format string) error {
+	formats, err := payload.ParseFormats(f.dtype)
+	if err != nil {
+		return usagef("--kv-dtype: %w", err)
+	}
+	f.dtype = formats[0].String()
 	specs, err := f.specs()
 	if err != nil {
 		return err
@@ -47,45 +50,31 @@ func (a *app) shape(f *shapeFlags, format string) error {
 	if err != nil {
 		return err
 	}
-	t := report.Table{Columns: []report.Column{
-		{Key: "model", Head: "model"}, {Key: "context_tokens", Head: "context"}, {Key: "kv_dtype", Head: "dtype"}, {Key: "bytes", Head: "bytes"},
-		{Key: "bytes_per_token", Head: "a token"}, {Key: "state_bytes", Head: "state"}, {Key: "layers", Head: "layers"}, {Key: "attention_layers", Head: "with KV"},
-		{Key: "descriptors", Head: "descriptors"}, {Key: "wire_bytes", Head: "on the wire"},
-	}}
-	for i, s := range specs {
-		shape, err := s.Shape()
-		if err != nil {
-			return asUsage(err)
+	view := report.ShapeView{Prefill: rank.Prefill, Decode: rank.Decode}
+	for _, s := range specs {
+		for _, s.Format = range formats {
+			shape, err := s.Shape()
+			if err != nil {
+				return asUsage(err)
+			}
+			if _, ok := shape.Pair(rank.Prefill, rank.Decode); !ok {
+				return usagef("--rank %s moves nothing; pairs that do: %s", f.rank, pairNames(shape.Pairs))
+			}
+			view.Rows = append(view.Rows, report.ShapeRow{Spec: s, Shape: shape})
 		}
-		pair, ok := shape.Pair(rank.Prefill, rank.Decode)
-		if !ok {
-			return usagef("--rank %s moves nothing; pairs that do: %s", f.rank, pairNames(shape.Pairs))
-		}
-		if i == 0 {
-			t.Notes = shapeNotes(s, shape)
-		}
-		t.Rows = append(t.Rows, []report.Cell{
-			{Value: s.Geometry.Model, Text: s.Geometry.Model},
-			{Value: s.Tokens, Text: units.Tokens(s.Tokens)},
-			{Value: s.Format.String(), Text: s.Format.String()},
-			{Value: shape.Bytes, Text: units.Bytes(shape.Bytes)},
-			{Value: wholeNumber(shape.BytesPerToken), Text: strconv.FormatFloat(shape.BytesPerToken, 'f', -1, 64)},
-			{Value: shape.StateBytes, Text: units.Bytes(shape.StateBytes)},
-			{Value: shape.Layers, Text: strconv.Itoa(shape.Layers)},
-			{Value: shape.AttentionLayers, Text: strconv.Itoa(shape.AttentionLayers)},
-			{Value: pair.Descriptors, Text: strconv.FormatInt(pair.Descriptors, 10)},
-			{Value: shape.WireBytes, Text: units.Bytes(shape.WireBytes)},
-		})
 	}
-	return a.print(t, format)
-}
-
-// wholeNumber keeps integers integers in JSON.
-func wholeNumber(v float64) any {
-	if v == math.Trunc(v) && math.Abs(v) < 1<<53 {
-		return int64(v)
+	for i, t := range view.Tables() {
+		if i > 0 {
+			if report.Format(format) != report.Text {
+				break // programs get the first, which has all of it
+			}
+			fmt.Fprintln(a.out)
+		}
+		if err := a.print(t, format); err != nil {
+			return err
+		}
 	}
-	return v
+	return nil
 }
 
 func pairNames(pairs []payload.RankPair) string {
@@ -98,37 +87,6 @@ func pairNames(pairs []payload.RankPair) string {
 		names = append(names, fmt.Sprintf("%d:%d", p.Prefill, p.Decode))
 	}
 	return strings.Join(names, ", ")
-}
-
-// shapeNotes says what a model's layers are and what was assumed of it.
-func shapeNotes(s payload.Spec, shape payload.Shape) []string {
-	var notes []string
-	for _, k := range shape.Kinds {
-		notes = append(notes, kindNote(k))
-	}
-	notes = append(notes, s.Geometry.Notes...)
-	return append(notes, shape.Notes...)
-}
-
-func kindNote(k payload.KindSummary) string {
-	l := k.Layer
-	head := fmt.Sprintf("%d %s layer(s)", k.Count, l.Kind)
-	switch {
-	case l.Kind == payload.Latent:
-		head += fmt.Sprintf(": one latent of %d elements a token", l.KDim)
-	case l.KVHeads > 0:
-		head += fmt.Sprintf(": %d KV heads, K %d and V %d elements", l.KVHeads, l.KDim, l.VDim)
-	}
-	if l.Window > 0 {
-		head += fmt.Sprintf(", the last %s tokens", units.Tokens(l.Window))
-	}
-	if k.BytesPerToken > 0 {
-		head += fmt.Sprintf(", %s bytes a token together", strconv.FormatFloat(k.BytesPerToken, 'f', -1, 64))
-	}
-	if k.StateBytes > 0 {
-		head += fmt.Sprintf(", %s of state a request", units.Bytes(k.StateBytes))
-	}
-	return head
 }
 
 func (a *app) listModels(format string) error {
@@ -144,7 +102,7 @@ func (a *app) listModels(format string) error {
 		}
 		b := g.BytesPerToken(fp16)
 		t.Rows = append(t.Rows, []report.Cell{
-			{Value: name, Text: name}, {Value: wholeNumber(b), Text: strconv.FormatFloat(b, 'f', -1, 64)},
+			{Value: name, Text: name}, {Value: report.WholeNumber(b), Text: strconv.FormatFloat(b, 'f', -1, 64)},
 			{Value: len(g.Layers), Text: strconv.Itoa(len(g.Layers))}, {Value: g.AttentionLayers(), Text: strconv.Itoa(g.AttentionLayers())},
 		})
 	}
