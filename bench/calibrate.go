@@ -161,8 +161,8 @@ func (k *calibrator) largest(ctx context.Context, budget time.Duration) (int64, 
 func (k *calibrator) time(ctx context.Context, t trial) (time.Duration, error) {
 	descriptors := k.spread(t)
 	k.next++
-	s, _, err := k.in.move(ctx, k.next, descriptors, nil)
-	return s.end - s.start, err
+	m, err := k.in.move(ctx, job{request: k.next, descriptors: descriptors})
+	return m.end - m.start, err
 }
 
 // spread cuts a batch into transfers of descriptors that no transport can merge:

@@ -124,6 +124,8 @@ type session struct {
 	side
 	consumer *Consumer
 	current  atomic.Pointer[cell] // of the phase
+	pace     time.Duration        // of the phase
+	clock    stageClock
 	requests []chan request
 	samples  []model.Sample
 }
@@ -284,10 +286,12 @@ func (s *session) step(ctx context.Context, wg *sync.WaitGroup, cancel context.C
 
 // phase serves one phase, from its announcement to its end.
 func (s *session) phase(ctx context.Context, p phase, cancel context.CancelCauseFunc) error {
-	if p.Cell < 0 || p.Cell >= len(s.cells) {
+	if p.Cell < 0 || p.Cell >= len(s.cells) || p.Pace < 0 {
 		return fmt.Errorf("phase of cell %d of %d: %w", p.Cell, len(s.cells), control.ErrFrame)
 	}
 	s.current.Store(&s.cells[p.Cell])
+	s.pace = p.Pace
+	s.clock.reset()
 	transfers := len(s.cells[p.Cell].plan.Transfers)
 	if p.Kind == calibratePhase {
 		transfers = 0
@@ -392,12 +396,16 @@ func (s *session) pull(ctx context.Context, worker int, queue <-chan request) er
 		if r.Warmup {
 			record = nil
 		}
-		sp, first, err := in.move(ctx, r.ID, c.descriptors, record)
+		due, err := s.clock.await(ctx, r.Due)
+		if err != nil {
+			return err
+		}
+		m, err := in.move(ctx, job{r.ID, c.descriptors, s.pace, record})
 		if err != nil {
 			return err
 		}
 		if record != nil {
-			record.request(sp.start, sp, first, c.plan.Bytes)
+			record.request(min(due, m.start), m, c.plan.Bytes)
 		}
 		if err := s.arrived(worker, r.ID); err != nil {
 			return err

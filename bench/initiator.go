@@ -36,37 +36,79 @@ func (in *initiator) arrange(transfers int) {
 	in.posted, in.cost = in.posted[:transfers], in.cost[:transfers]
 }
 
-// move posts the transfers of one request back to back and waits until all are
-// delivered. It returns when the first was posted, when the first layer
-// arrived and when the last did. With a record, layers are counted in it.
-func (in *initiator) move(ctx context.Context, request uint64, descriptors [][]transport.Descriptor, record *Record) (s span, first time.Duration, err error) {
-	in.arrange(len(descriptors))
-	state := progress{record: record, acked: in.op == transport.Write}
-	s.start = transport.Now()
-	state.freed = s.start
-	for i, d := range descriptors {
-		t := transport.Transfer{ID: transferID(request, i), Op: in.op, Local: in.local, Remote: in.remote, Descriptors: d}
+// job is one request to move.
+type job struct {
+	request     uint64
+	descriptors [][]transport.Descriptor // by layer
+	// pace is the time in which prefill makes one layer: layer l is ready pace·(l+1)
+	// after the start. 0 is no emulated prefill: all layers are ready at once.
+	pace   time.Duration
+	record *Record // nil counts nothing
+}
+
+// moved is when the parts of a job happened, on the initiator's clock.
+type moved struct {
+	span
+	first   time.Duration // the first layer was delivered
+	prefill time.Duration // the last layer became ready
+}
+
+// move posts a job's layers, each as it becomes ready, and waits until all are
+// delivered.
+func (in *initiator) move(ctx context.Context, j job) (m moved, err error) {
+	in.arrange(len(j.descriptors))
+	state := progress{record: j.record, acked: in.op == transport.Write}
+	m.start = transport.Now()
+	m.prefill = m.start + j.pace*time.Duration(len(j.descriptors))
+	state.freed = m.start
+	for i, d := range j.descriptors {
+		if j.pace > 0 {
+			if err := sleepUntil(ctx, m.start+j.pace*time.Duration(i+1)); err != nil {
+				return m, err
+			}
+		}
+		t := transport.Transfer{ID: transferID(j.request, i), Op: in.op, Local: in.local, Remote: in.remote, Descriptors: d}
 		at := transport.Now()
 		err := in.Post(t)
 		for errors.Is(err, transport.ErrQueueFull) {
-			if err := in.collect(ctx, request, &state); err != nil {
-				return s, 0, err
+			if err := in.collect(ctx, j.request, &state); err != nil {
+				return m, err
 			}
 			at = transport.Now()
 			err = in.Post(t)
 		}
 		if err != nil {
-			return s, 0, fmt.Errorf("post layer %d: %w", i, err)
+			return m, fmt.Errorf("post layer %d: %w", i, err)
 		}
 		in.posted[i], in.cost[i] = at, transport.Now()-at
 	}
-	for state.delivered < len(descriptors) {
-		if err := in.collect(ctx, request, &state); err != nil {
-			return s, 0, err
+	for state.delivered < len(j.descriptors) {
+		if err := in.collect(ctx, j.request, &state); err != nil {
+			return m, err
 		}
 	}
-	s.end = state.freed
-	return s, state.first, nil
+	m.first, m.end = state.first, state.freed
+	return m, nil
+}
+
+// sleepUntil returns at a time of the initiator's clock, or with the context's error.
+func sleepUntil(ctx context.Context, at time.Duration) error {
+	const short = 20 * time.Millisecond
+	for {
+		left := at - transport.Now()
+		if left <= 0 {
+			return nil
+		}
+		if left <= short { // the usual case, without a timer of its own to allocate
+			time.Sleep(left)
+			continue
+		}
+		select {
+		case <-time.After(left - short/2):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // progress is how far one request has come.

@@ -1,6 +1,8 @@
 package bench
 
 import (
+	"time"
+
 	"kvbench/internal/hostinfo"
 	"kvbench/model"
 	"kvbench/payload"
@@ -52,12 +54,17 @@ type phase struct {
 	Kind      phaseKind   `json:"kind"`
 	Cell      int         `json:"cell"`
 	Calibrate calibration `json:"calibrate"`
+	// Pace is the prefill of one layer; 0 has every layer ready at once.
+	Pace time.Duration `json:"pace_ns"`
 }
 
 type request struct {
 	Worker int    `json:"worker"`
 	ID     uint64 `json:"id"`
 	Warmup bool   `json:"warmup"`
+	// Due is when the request should start, from the start of the stage; negative
+	// starts it at once. The first one of a stage sets the stage's start.
+	Due time.Duration `json:"due_ns"`
 }
 
 type checked struct {

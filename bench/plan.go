@@ -46,6 +46,7 @@ type Plan struct {
 	Pool      int64            `json:"pool_bytes"` // a worker's memory on either side; 0 is a whole request
 	Verify    payload.Depth    `json:"verify"`
 	HugePages bool             `json:"huge_pages"`
+	Lock      bool             `json:"lock"` // keep the memory from being swapped out
 }
 
 // Rank chooses whose traffic a run carries.
@@ -95,9 +96,10 @@ type cell struct {
 
 // MemoryError says that a plan needs more memory than a side has or allows.
 type MemoryError struct {
-	Side          string // producer or consumer
-	Need, Limit   int64  // bytes
-	EachOf        int64  // bytes of one of Workers concurrent requests
+	Side          string // consumer, producer, or both
+	Need          int64  // bytes of one side
+	Limit         int64  // bytes that the side, or both together, may use
+	Each          int64  // bytes of one of Workers concurrent requests
 	Workers       int
 	ContextTokens int64
 	Raise         string // how to raise the limit there
@@ -105,10 +107,17 @@ type MemoryError struct {
 
 // Error implements error.
 func (e *MemoryError) Error() string {
-	return fmt.Sprintf("the %s needs %s (%d concurrent request(s) of %s at %s tokens) and may use %s: lower --context, --layers or --concurrency, "+
-		"give a smaller --pool of reused memory to both sides, or %s",
-		e.Side, units.BinaryBytes(e.Need), e.Workers, units.BinaryBytes(e.EachOf), units.Tokens(e.ContextTokens), units.BinaryBytes(e.Limit), e.Raise)
+	what := fmt.Sprintf("the %s needs %s of memory", e.Side, units.BinaryBytes(e.Need))
+	if e.Side == bothSides {
+		what = fmt.Sprintf("producer and consumer need %s of memory each, on one host", units.BinaryBytes(e.Need))
+	}
+	return fmt.Sprintf("%s (%d request(s) at a time of %s at %s tokens), but %s is the limit: lower --context, --layers or --concurrency, "+
+		"give --pool to reuse a smaller memory on both sides, or %s",
+		what, e.Workers, units.BinaryBytes(e.Each), units.Tokens(e.ContextTokens), units.BinaryBytes(e.Limit), e.Raise)
 }
+
+// bothSides is the Side of a host that a producer and its consumer share.
+const bothSides = "both"
 
 // pageSize keeps workers' memory apart.
 const pageSize = 4096
@@ -145,11 +154,15 @@ func (p Plan) pooled(bytes int64) int64 {
 
 // checkMemory compares what a side needs with what it may use; limit 0 is unknown.
 func (p Plan) checkMemory(side string, perWorker, tokens, limit int64, raise string) error {
-	need := perWorker * int64(p.Workers) // bounded: maxBytes of payload times maxWorkers
-	if perWorker > (1<<62)/maxWorkers {
-		need = 1 << 62
+	need := int64(1 << 61)
+	if perWorker < need/maxWorkers {
+		need = perWorker * int64(p.Workers)
 	}
-	if limit > 0 && need > limit {
+	total := need
+	if side == bothSides {
+		total *= 2
+	}
+	if limit > 0 && total > limit {
 		return &MemoryError{side, need, limit, perWorker, p.Workers, tokens, raise}
 	}
 	return nil

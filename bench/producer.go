@@ -26,6 +26,15 @@ type Load struct {
 	Duration  time.Duration // a cell
 	Warmup    int           // requests a cell, not counted
 	Calibrate time.Duration // length of calibration; 0 leaves it out
+
+	// Rate is the arrivals a second of an open loop; 0 is a closed loop, in which a
+	// worker starts a request when it is done with the one before.
+	Rate     float64
+	Arrivals Arrivals
+	Seed     uint64
+	// Prefill is the emulated prefill of each cell's requests, under which layers
+	// move as they become ready; nil emulates none.
+	Prefill []time.Duration
 }
 
 // Producer runs a plan against a consumer.
@@ -66,6 +75,7 @@ type CellOutcome struct {
 	Warmup                   int64
 	ProducerCPU, ConsumerCPU float64
 	Complete                 bool
+	Pace                     time.Duration // prefill of one layer; 0 without
 }
 
 // Run makes the run. It returns what was measured also when it returns an error.
@@ -87,6 +97,7 @@ type run struct {
 	outcome *Outcome
 
 	nextID  atomic.Uint64
+	clock   stageClock
 	checked []chan checked // by worker
 	inbox   chan control.Message
 	lost    chan struct{} // closed when nothing more will come in inbox
@@ -135,28 +146,32 @@ func (r *run) prepare(ctx context.Context) (transport.Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.checkHostMemory(need, need, tokens); err != nil {
+	if err := r.checkHostMemory(need, tokens); err != nil {
 		return nil, err
 	}
 	if r.cells, err = r.plan.cells(); err != nil {
 		return nil, err
 	}
 	source, dest, tokens := spans(r.cells)
-	if err := r.checkHostMemory(source, dest, tokens); err != nil {
+	needed := source
+	if r.SharesHost {
+		needed = max(source, dest)
+	}
+	if err := r.checkHostMemory(needed, tokens); err != nil {
 		return nil, err
 	}
 	r.span = source
 	return t, nil
 }
 
-// checkHostMemory compares the need with what this host has, on which the
-// consumer may run too.
-func (r *run) checkHostMemory(source, dest, tokens int64) error {
-	who := "producer"
+// checkHostMemory compares the need of a worker with what this host has, on which
+// the consumer may run too.
+func (r *run) checkHostMemory(perWorker, tokens int64) error {
+	side := "producer"
 	if r.SharesHost {
-		who, source = "host of both sides", source+dest
+		side = bothSides
 	}
-	return r.plan.checkMemory(who, source, tokens, hostinfo.AvailableMemory()/10*9, "run where there is more memory")
+	return r.plan.checkMemory(side, perWorker, tokens, hostinfo.AvailableMemory()/10*9, "run where there is more memory")
 }
 
 // connect sends the plan and makes the workers' connections.
@@ -377,19 +392,20 @@ func (r *run) calibratePath(ctx context.Context) error {
 // measureCell warms up and measures one cell, and adds it to the outcome as far as it came.
 func (r *run) measureCell(ctx context.Context, index int) error {
 	c := &r.cells[index]
-	if err := r.begin(ctx, phase{Kind: measurePhase, Cell: index}); err != nil {
+	pace := r.pace(index)
+	if err := r.begin(ctx, phase{Kind: measurePhase, Cell: index, Pace: pace}); err != nil {
 		return err
 	}
-	r.outcome.Cells = append(r.outcome.Cells, CellOutcome{cell: c})
+	r.outcome.Cells = append(r.outcome.Cells, CellOutcome{cell: c, Pace: pace})
 	out := &r.outcome.Cells[len(r.outcome.Cells)-1]
 	before := r.arrivals()
 	r.meter.reset()
 	tally := &tally{total: int64(r.load.Warmup)}
-	errRun := r.workers(ctx, c, tally, true)
+	errRun := r.workers(ctx, c, tally, pace, true)
 	out.Warmup = tally.finished
 	if errRun == nil {
-		tally.reset(int64(r.load.Requests), r.load.Duration)
-		errRun = r.workers(ctx, c, tally, false)
+		tally.reset(r.load)
+		errRun = r.workers(ctx, c, tally, pace, false)
 	}
 	out.ProducerCPU = r.meter.seconds()
 	out.Verify = tally.verdict
@@ -446,6 +462,14 @@ func (r *run) noticed(ctx context.Context, want int64) error {
 	return nil
 }
 
+// pace is the emulated prefill of one layer of a cell.
+func (r *run) pace(index int) time.Duration {
+	if r.load.Prefill == nil {
+		return 0
+	}
+	return r.load.Prefill[index] / time.Duration(len(r.cells[index].plan.Transfers))
+}
+
 // tally deals out the requests of a stage and counts what came of them.
 type tally struct {
 	mu       sync.Mutex // taken between requests, never while one is timed
@@ -454,24 +478,33 @@ type tally struct {
 	started  int64
 	finished int64
 	verdict  payload.Verdict // of all stages
+	schedule *schedule       // nil in a closed loop
 }
 
-func (t *tally) reset(total int64, d time.Duration) {
-	t.started, t.finished, t.total, t.deadline = 0, 0, total, time.Time{}
-	if d > 0 {
-		t.total, t.deadline = 0, time.Now().Add(d)
+// reset begins the stage that is measured.
+func (t *tally) reset(l Load) {
+	t.started, t.finished, t.total, t.deadline = 0, 0, int64(l.Requests), time.Time{}
+	if l.Duration > 0 {
+		t.total, t.deadline = 0, time.Now().Add(l.Duration)
+	}
+	if l.Rate > 0 {
+		t.schedule = newSchedule(l)
 	}
 }
 
-// next reports whether another request is to be started.
-func (t *tally) next() bool {
+// next reports whether another request is to be started, and when it is due from
+// the start of the stage: never less than 0 in an open loop, else -1.
+func (t *tally) next() (due time.Duration, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.deadline.IsZero() && t.started >= t.total || !t.deadline.IsZero() && time.Now().After(t.deadline) {
-		return false
+		return 0, false
 	}
 	t.started++
-	return true
+	if t.schedule == nil {
+		return -1, true
+	}
+	return t.schedule.next(), true
 }
 
 func (t *tally) finish(v payload.Verdict) (finished, total int64) {
@@ -483,13 +516,14 @@ func (t *tally) finish(v payload.Verdict) (finished, total int64) {
 }
 
 // workers runs a stage on every worker and waits for all of them.
-func (r *run) workers(ctx context.Context, c *cell, t *tally, warmup bool) error {
+func (r *run) workers(ctx context.Context, c *cell, t *tally, pace time.Duration, warmup bool) error {
+	r.clock.reset()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
 	for w := range r.plan.Workers {
 		wg.Go(func() {
-			if err := r.worker(ctx, w, c, t, warmup); err != nil {
+			if err := r.worker(ctx, w, c, t, pace, warmup); err != nil {
 				cancel(err)
 			}
 		})
@@ -499,15 +533,19 @@ func (r *run) workers(ctx context.Context, c *cell, t *tally, warmup bool) error
 }
 
 // worker takes one request after the other through the run.
-func (r *run) worker(ctx context.Context, w int, c *cell, t *tally, warmup bool) error {
+func (r *run) worker(ctx context.Context, w int, c *cell, t *tally, pace time.Duration, warmup bool) error {
 	stage := "measure"
 	if warmup {
 		stage = "warm-up"
 	}
-	for t.next() {
+	for {
+		due, ok := t.next()
+		if !ok {
+			return nil
+		}
 		id := r.nextID.Add(1)
 		r.fill(c, w, id)
-		if err := r.moveRequest(ctx, w, c, id, warmup); err != nil {
+		if err := r.moveRequest(ctx, c, request{Worker: w, ID: id, Warmup: warmup, Due: due}, pace); err != nil {
 			return err
 		}
 		var answer checked
@@ -525,25 +563,28 @@ func (r *run) worker(ctx context.Context, w int, c *cell, t *tally, warmup bool)
 			return fmt.Errorf("%w: %d of %d blocks; %s", ErrCorrupt, answer.Mismatched, answer.Checked, answer.First)
 		}
 	}
-	return nil
 }
 
 // moveRequest moves one request, or has the consumer do it.
-func (r *run) moveRequest(ctx context.Context, w int, c *cell, id uint64, warmup bool) error {
+func (r *run) moveRequest(ctx context.Context, c *cell, q request, pace time.Duration) error {
 	if r.plan.Direction == Pull {
-		return r.conn.Send(kindRequest, request{Worker: w, ID: id, Warmup: warmup})
+		return r.conn.Send(kindRequest, q)
 	}
-	in := r.initiators[w]
+	in := r.initiators[q.Worker]
 	record := in.record
-	if warmup {
+	if q.Warmup {
 		record = nil
 	}
-	s, first, err := in.move(ctx, id, c.descriptors, record)
+	due, err := r.clock.await(ctx, q.Due)
+	if err != nil {
+		return err
+	}
+	m, err := in.move(ctx, job{q.ID, c.descriptors, pace, record})
 	if err != nil {
 		return err
 	}
 	if record != nil {
-		record.request(s.start, s, first, c.plan.Bytes)
+		record.request(min(due, m.start), m, c.plan.Bytes)
 	}
 	return nil
 }

@@ -21,7 +21,12 @@ type Record struct {
 	Bytes      int64              `json:"bytes"`
 	Busy       time.Duration      `json:"busy_ns"` // with a request in flight
 
-	spans []span
+	// Growth is the mean response of the last third of the requests, by due time,
+	// over that of the first third: far above 1 where a queue builds up.
+	Growth float64 `json:"growth"`
+
+	spans     []span
+	responses []response
 }
 
 // span is one request's time from start to delivery, on the initiator's clock.
@@ -29,7 +34,7 @@ type span struct{ start, end time.Duration }
 
 // newRecord makes the record of one worker.
 func newRecord() *Record {
-	r := &Record{spans: make([]span, 0, 1024)}
+	r := &Record{spans: make([]span, 0, 1024), responses: make([]response, 0, 1024)}
 	for _, h := range r.histograms() {
 		*h = results.NewHistogram()
 	}
@@ -49,17 +54,21 @@ func (r *Record) layer(post, service, ack time.Duration, acked bool) {
 	}
 }
 
-// request counts one delivered request of bytes. Everything it moved after its
-// prefill, which here is before it began, is exposed.
-func (r *Record) request(intended time.Duration, s span, first time.Duration, bytes int64) {
-	r.Response.Record(s.end - intended)
-	r.Service.Record(s.end - s.start)
-	r.Exposed.Record(s.end - s.start)
-	r.FirstLayer.Record(first - s.start)
+// request counts one delivered request of bytes that was due at intended. What it
+// took after its prefill ended is exposed.
+func (r *Record) request(intended time.Duration, m moved, bytes int64) {
+	r.Response.Record(m.end - intended)
+	r.Service.Record(m.end - m.start)
+	r.Exposed.Record(max(0, m.end-m.prefill))
+	r.FirstLayer.Record(m.first - m.start)
 	r.Requests++
 	r.Bytes += bytes
-	r.spans = append(r.spans, s)
+	r.spans = append(r.spans, m.span)
+	r.responses = append(r.responses, response{intended, m.end - intended})
 }
+
+// response is what one request's caller saw: when it was due, and how long it took from then.
+type response struct{ due, took time.Duration }
 
 // merge combines the workers' records.
 func merge(records []*Record) *Record {
@@ -72,8 +81,10 @@ func merge(records []*Record) *Record {
 		total.Requests += r.Requests
 		total.Bytes += r.Bytes
 		total.spans = append(total.spans, r.spans...)
+		total.responses = append(total.responses, r.responses...)
 	}
 	total.Busy = union(total.spans)
+	total.Growth = growth(total.responses)
 	return total
 }
 
@@ -91,4 +102,20 @@ func union(spans []span) (covered time.Duration) {
 		}
 	}
 	return covered
+}
+
+// growth is the mean response of the last third over that of the first, by due
+// time; 0 of fewer than nine requests.
+func growth(responses []response) float64 {
+	third := len(responses) / 3
+	if third < 3 {
+		return 0
+	}
+	slices.SortFunc(responses, func(a, b response) int { return cmp.Compare(a.due, b.due) })
+	var first, last time.Duration
+	for i := range third {
+		first += responses[i].took
+		last += responses[len(responses)-1-i].took
+	}
+	return float64(last) / float64(max(first, 1))
 }

@@ -33,7 +33,7 @@ type side struct {
 // allocate makes the memory of all workers, filled with noise.
 func (s *side) allocate() error {
 	start := time.Now()
-	mem, err := hostmem.Alloc(s.span*int64(s.plan.Workers), hostmem.Options{HugePages: s.plan.HugePages})
+	mem, err := hostmem.Alloc(s.span*int64(s.plan.Workers), hostmem.Options{HugePages: s.plan.HugePages, Lock: s.plan.Lock})
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,10 +23,15 @@ type runFlags struct {
 	duration    time.Duration
 	warmup      int
 	concurrency int
+	rate        string
+	arrivals    string
+	overlap     string
+	prefill     string
 	direction   string
 	pool        string
 	verify      string
 	hugePages   bool
+	lock        bool
 
 	transport    string
 	streams      int
@@ -44,10 +50,15 @@ func (f *runFlags) register(cmd *cobra.Command) {
 	flags.DurationVar(&f.duration, "duration", 0, "measure each context for so long instead, such as 30s")
 	flags.IntVar(&f.warmup, "warmup", 3, "requests at each context before measuring")
 	flags.IntVar(&f.concurrency, "concurrency", 1, "requests in flight, each with its own connection and memory")
+	flags.StringVar(&f.rate, "rate", "", "open loop: requests arrive at this rate, such as 10/s, ready or not (default: closed loop)")
+	flags.StringVar(&f.arrivals, "arrivals", "poisson", "spacing of an open loop: poisson or uniform")
+	flags.StringVar(&f.overlap, "overlap", "none", "none: all layers at once; layer: each as an emulated prefill makes it")
+	flags.StringVar(&f.prefill, "prefill", "", "length of the emulated prefill of a request, such as 500ms; one a context, or one for all")
 	flags.StringVar(&f.direction, "direction", "push", "push: the producer writes; pull: the consumer reads")
 	flags.StringVar(&f.pool, "pool", "", "memory of a request on either side, reused within it, such as 64MiB (default: the whole request)")
 	flags.StringVar(&f.verify, "verify", "stamp", "what is checked of the bytes that arrive: none, stamp (both ends of each block) or full")
-	flags.BoolVar(&f.hugePages, "hugepages", false, "ask for huge pages")
+	flags.BoolVar(&f.hugePages, "hugepages", false, "ask the kernel for transparent huge pages on both sides")
+	flags.BoolVar(&f.lock, "lock", false, "lock the memory, so that it cannot be swapped out")
 	flags.StringVar(&f.transport, "transport", "tcp", "what carries the data")
 	flags.IntVar(&f.streams, "streams", 1, "TCP connections that share each transfer")
 	flags.BoolVar(&f.busyPoll, "busy-poll", false, "spin for data instead of sleeping")
@@ -62,10 +73,20 @@ func (f *runFlags) plan() (bench.Plan, bench.Load, error) {
 		Transport: f.transport,
 		Workers:   f.concurrency,
 		HugePages: f.hugePages,
+		Lock:      f.lock,
 		Config:    transport.Config{Streams: f.streams, BusyPoll: f.busyPoll},
 	}
-	l := bench.Load{Requests: f.requests, Duration: f.duration, Warmup: f.warmup}
+	l := bench.Load{Requests: f.requests, Duration: f.duration, Warmup: f.warmup, Seed: f.shape.seed}
 	var err error
+	if l.Rate, err = parseArrivals(f.rate); err != nil {
+		return p, l, err
+	}
+	if l.Arrivals, err = bench.ParseArrivals(f.arrivals); err != nil {
+		return p, l, usagef("--arrivals: %w", err)
+	}
+	if l.Prefill, err = f.parsePrefill(); err != nil {
+		return p, l, err
+	}
 	if p.Specs, err = f.shape.specs(); err != nil {
 		return p, l, err
 	}
@@ -112,3 +133,31 @@ func (f *runFlags) plan() (bench.Plan, bench.Load, error) {
 
 // calibrationTime is about how long calibration takes on a fast path.
 const calibrationTime = 5 * time.Second
+
+// parsePrefill reads the emulated prefill of each context; nil without --overlap layer.
+func (f *runFlags) parsePrefill() ([]time.Duration, error) {
+	switch f.overlap {
+	case "none":
+		if f.prefill != "" {
+			return nil, usagef("--prefill is emulated with --overlap layer only")
+		}
+		return nil, nil
+	case "layer":
+	default:
+		return nil, usagef("--overlap %q is not known: choose none or layer", f.overlap)
+	}
+	parts := strings.Split(f.prefill, ",")
+	if len(parts) != 1 && len(parts) != len(f.shape.context) {
+		return nil, usagef("--prefill gives %d lengths for %d contexts: give one for all, or one for each", len(parts), len(f.shape.context))
+	}
+	lengths := make([]time.Duration, len(f.shape.context))
+	for i := range lengths {
+		text := parts[min(i, len(parts)-1)]
+		d, err := time.ParseDuration(text)
+		if err != nil || d <= 0 || d > time.Hour {
+			return nil, usagef("--overlap layer needs --prefill, how long a prefill takes, such as 500ms; %q is none", text)
+		}
+		lengths[i] = d
+	}
+	return lengths, nil
+}
