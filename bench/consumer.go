@@ -236,7 +236,7 @@ func (s *session) connect(ctx context.Context, t transport.Transport) error {
 		}
 	}
 	s.setup.ConnectSeconds = time.Since(start).Seconds()
-	return s.conn.Send(kindReady, ready{Setup: s.setup})
+	return s.conn.Send(kindReady, ready{Setup: s.setup, CopyRate: hostinfo.CopyRate()})
 }
 
 func (s *session) acceptWorker(ctx context.Context, l transport.Listener) error {
@@ -288,6 +288,9 @@ func (s *session) step(ctx context.Context, wg *sync.WaitGroup, cancel context.C
 func (s *session) phase(ctx context.Context, p phase, cancel context.CancelCauseFunc) error {
 	if p.Cell < 0 || p.Cell >= len(s.cells) || p.Pace < 0 {
 		return fmt.Errorf("phase of cell %d of %d: %w", p.Cell, len(s.cells), control.ErrFrame)
+	}
+	if p.Kind != calibratePhase && p.Kind != measurePhase {
+		return fmt.Errorf("phase of unknown kind %.40q: %w", p.Kind, control.ErrFrame)
 	}
 	s.current.Store(&s.cells[p.Cell])
 	s.pace = p.Pace

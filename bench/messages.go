@@ -39,7 +39,8 @@ type region struct {
 }
 
 type ready struct {
-	Setup results.Setup `json:"setup"` // the consumer's
+	Setup    results.Setup `json:"setup"` // the consumer's
+	CopyRate float64       `json:"copy_bytes_per_second"`
 }
 
 // phaseKind says what a stretch of requests is for.

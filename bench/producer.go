@@ -203,6 +203,7 @@ func (r *run) connect(ctx context.Context, t transport.Transport) error {
 		return err
 	}
 	r.outcome.Producer.Setup, r.outcome.Consumer.Setup = r.setup, done.Setup
+	r.outcome.Producer.CopyBytesPerSecond, r.outcome.Consumer.CopyBytesPerSecond = hostinfo.CopyRate(), done.CopyRate
 	return nil
 }
 
@@ -360,6 +361,11 @@ func (r *run) end(ctx context.Context, abort bool) (done phaseDone, err error) {
 		return done, err
 	}
 	err = r.await(ctx, kindPhaseDone, &done)
+	if done.Record != nil && err == nil {
+		if err = done.Record.whole(); err != nil {
+			done.Record = nil
+		}
+	}
 	r.outcome.Path, r.outcome.PeerPath = r.path(), done.Path
 	return done, err
 }

@@ -2,9 +2,11 @@ package bench
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
+	"kvbench/internal/control"
 	"kvbench/results"
 )
 
@@ -69,6 +71,19 @@ func (r *Record) request(intended time.Duration, m moved, bytes int64) {
 
 // response is what one request's caller saw: when it was due, and how long it took from then.
 type response struct{ due, took time.Duration }
+
+// whole says what a record that came from the peer lacks.
+func (r *Record) whole() error {
+	for _, h := range r.histograms() {
+		if *h == nil {
+			return fmt.Errorf("the consumer's record lacks a histogram: %w", control.ErrFrame)
+		}
+	}
+	if r.Requests < 0 || r.Bytes < 0 || r.Busy < 0 {
+		return fmt.Errorf("the consumer's record counts less than nothing: %w", control.ErrFrame)
+	}
+	return nil
+}
 
 // merge combines the workers' records.
 func merge(records []*Record) *Record {

@@ -39,7 +39,7 @@ func Summarize(o *Outcome, a Assumptions, why error) (*results.Run, error) {
 		Complete:  why == nil,
 		Producer:  o.Producer,
 		Consumer:  o.Consumer,
-		Transport: results.Transport{Name: o.Plan.Transport, Path: o.Path, Consumer: o.PeerPath},
+		Transport: results.Transport{Name: o.Plan.Transport, Streams: max(1, o.Plan.Config.Streams), Path: o.Path, Consumer: o.PeerPath},
 		Cells:     []results.Cell{},
 	}
 	if why != nil {
@@ -106,6 +106,19 @@ func refit(f *results.Fit) *model.Fit {
 	return &fit
 }
 
+// FitOf fits the record's calibration again. It returns an error where there is none, or none to be trusted.
+func FitOf(run *results.Run) (*model.Fit, error) {
+	if run.Fit == nil {
+		return nil, errors.New("read fit: the run was not calibrated; run it without --calibrate off")
+	}
+	f := *run.Fit
+	f.Notes = nil
+	if fit := refit(&f); fit != nil {
+		return fit, nil
+	}
+	return nil, fmt.Errorf("read fit: %s", strings.Join(f.Notes, "; "))
+}
+
 // estimate writes an interval for JSON, which has no infinity.
 func estimate(i model.Interval) results.Estimate {
 	return results.Estimate{Value: i.Value, Low: bound(i.Low), High: bound(i.High)}
@@ -155,25 +168,87 @@ func (o *Outcome) summarizeCell(c *CellOutcome, spec *model.Cost, fit *model.Fit
 			return cell, err
 		}
 	}
-	measured := serviceMedian(record.Service)
-	cell.Service50 = estimate(measured)
-	if spec != nil {
-		cell.Predicted.Spec = prediction(measured, model.Exactly(spec.Seconds(cell.Layers, cell.Descriptors, cell.Bytes)))
-	}
-	if fit != nil {
-		p := prediction(measured, fit.Predict(cell.Layers, cell.Descriptors, cell.Bytes))
-		if err := fit.TrustworthyFor(cell.Layers, cell.Descriptors, cell.Bytes); p != nil && err != nil {
-			p.Note = err.Error()
-		} else if p != nil {
-			p.Note = fit.Outside(cell.Layers, cell.Descriptors, cell.Bytes)
-		}
-		cell.Predicted.Fit = p
+	o.predict(&cell, c, record, spec, fit)
+	if o.Load.Rate > 0 && record.Requests > 0 {
+		cell.Load = o.load(record)
 	}
 	return cell, nil
 }
 
-// serviceMedian is the median service time in seconds with its 95 % interval.
-func serviceMedian(h *results.Histogram) model.Interval {
+// predict fills in what was expected of the cell.
+func (o *Outcome) predict(cell *results.Cell, c *CellOutcome, record *Record, spec *model.Cost, fit *model.Fit) {
+	measured := median(record.Service)
+	cell.Service50 = estimate(measured)
+	prefill := c.Pace.Seconds() * float64(cell.Layers)
+	var overlap *results.Overlap
+	if c.Pace > 0 {
+		overlap = &results.Overlap{PrefillSeconds: prefill, Exposed50: estimate(median(record.Exposed))}
+		cell.Overlap = overlap
+	}
+	// expect holds both the service and the exposed time against one cost.
+	expect := func(whole model.Interval, cost model.Cost) (service, exposed *results.Prediction) {
+		if overlap == nil {
+			return prediction(measured, whole), nil
+		}
+		e := cost.ExposedSeconds(cell.Layers, cell.Descriptors, cell.Bytes, prefill)
+		// What the whole transfer leaves open, its exposed part does too.
+		spread := func(bound float64) float64 { return e * bound / whole.Value }
+		exposedTime := model.Interval{Value: e, Low: spread(whole.Low), High: spread(whole.High)}
+		serviceTime := model.Interval{Value: prefill + e, Low: prefill + exposedTime.Low, High: prefill + exposedTime.High}
+		return prediction(measured, serviceTime), prediction(interval(overlap.Exposed50), exposedTime)
+	}
+	var exposed *results.Prediction
+	if spec != nil {
+		cell.Predicted.Spec, exposed = expect(model.Exactly(spec.Seconds(cell.Layers, cell.Descriptors, cell.Bytes)), *spec)
+		if overlap != nil {
+			overlap.Spec = exposed
+		}
+	}
+	if fit != nil {
+		cell.Predicted.Fit, exposed = expect(fit.Predict(cell.Layers, cell.Descriptors, cell.Bytes), fit.Cost())
+		if overlap != nil {
+			overlap.Fit = exposed
+		}
+		if p := cell.Predicted.Fit; p != nil {
+			p.Note = fit.Outside(cell.Layers, cell.Descriptors, cell.Bytes)
+			if err := fit.TrustworthyFor(cell.Layers, cell.Descriptors, cell.Bytes); err != nil {
+				p.Note = err.Error()
+			}
+		}
+	}
+}
+
+// load holds an open loop's response times against queueing theory.
+func (o *Outcome) load(record *Record) *results.Load {
+	mean, square := record.Service.Moments()
+	q := model.Load{ArrivalsPerSecond: o.Load.Rate, ServiceSeconds: mean, ServiceSquared: square}.Queue()
+	response, _ := record.Response.Moments()
+	l := &results.Load{
+		Arrivals: string(o.Load.Arrivals), ArrivalsPerSecond: o.Load.Rate,
+		Utilization: q.Utilization, Stable: q.Stable, ResponseMeanSeconds: response,
+		ResponseFCFSSeconds: bound(q.ResponseFCFS), ResponsePSSeconds: bound(q.ResponsePS), Growth: record.Growth,
+	}
+	low, high := min(q.ResponseFCFS, q.ResponsePS), max(q.ResponseFCFS, q.ResponsePS)
+	switch {
+	case !q.Stable:
+		l.Note = "unstable: requests arrive faster than they are served, and responses grow for as long as that lasts"
+	case response < low:
+		l.Note = fmt.Sprintf("below the band of theory: %d arrivals are few, and by chance came apart", record.Requests)
+		if o.Load.Arrivals == Uniform {
+			l.Note = "below the band of theory, which is for random arrivals: these are evenly spaced"
+		}
+	case response > high && record.Growth > 1.5:
+		l.Note = "above the band of theory, and still growing: the run is too short for a steady state, or the service times drift"
+	case response > high:
+		l.Note = fmt.Sprintf("above the band of theory: %d arrivals are few, and by chance came together, or a request also waits for the consumer's check of the one before", record.Requests)
+	default:
+		l.Note = "within the band of theory, from first come first served to fair sharing"
+	}
+	return l
+}
+
+// median is the median time in seconds with its 95 % interval.
+func median(h *results.Histogram) model.Interval {
 	low, high := model.MedianRanks(int(h.Count()))
 	return model.Interval{Value: h.Quantile(0.5).Seconds(), Low: h.Quantile(low).Seconds(), High: h.Quantile(high).Seconds()}
 }
@@ -207,7 +282,7 @@ func Recheck(run *results.Run, j Judge) error {
 		if err != nil {
 			return fmt.Errorf("check run: service times at %d tokens: %w", c.ContextTokens, err)
 		}
-		measured := serviceMedian(h)
+		measured := median(h)
 		for _, p := range []*results.Prediction{c.Predicted.Spec, c.Predicted.Fit} {
 			if p != nil {
 				again := model.Compare(measured, model.Interval{Value: p.Seconds, Low: p.SecondsLow, High: p.SecondsHigh}, 0)
@@ -240,11 +315,14 @@ func (j Judge) judge(run *results.Run, fit *model.Fit) {
 func (j Judge) judgeCell(run *results.Run, c *results.Cell, fit *model.Fit) {
 	rank := []string{string(model.Unchecked), string(model.Pass), string(model.Fail)}
 	var reasons []string
-	measured := interval(c.Service50)
+	measured, spec, fitted := interval(c.Service50), c.Predicted.Spec, c.Predicted.Fit
+	if c.Overlap != nil { // prefill would hide an error in what it hides
+		measured, spec, fitted = interval(c.Overlap.Exposed50), c.Overlap.Spec, c.Overlap.Fit
+	}
 	for _, p := range []struct {
 		name string
 		*results.Prediction
-	}{{"spec", c.Predicted.Spec}, {"fit", c.Predicted.Fit}} {
+	}{{"spec", spec}, {"fit", fitted}} {
 		if p.Prediction == nil || !slices.Contains(j.Against, p.name) {
 			continue
 		}
@@ -279,8 +357,6 @@ func interval(e results.Estimate) model.Interval {
 func evidence(run *results.Run, c *results.Cell, fit *model.Fit) model.Evidence {
 	e := model.Evidence{
 		GoodputBytesPerSecond: c.Goodput,
-		DeviceName:            run.Producer.Host.Device.Name,
-		DeviceBytesPerSecond:  slower(run.Producer.Host.Device, run.Consumer.Host.Device),
 		SameHost:              run.Producer.Host.Device.Loopback,
 		Concurrency:           c.Concurrency,
 		ServiceSeconds:        c.Service50.Value,
@@ -288,6 +364,11 @@ func evidence(run *results.Run, c *results.Cell, fit *model.Fit) model.Evidence 
 		Descriptors:           c.Descriptors,
 		Bytes:                 c.Bytes,
 	}
+	e.DeviceName, e.DeviceBytesPerSecond = slower(run.Producer.Host.Device, run.Consumer.Host.Device)
+	counters := run.Transport.Counters
+	e.Segments, e.Retransmits, e.ReceiveWindowLimited = counters.Packets, counters.Retransmits, counters.ReceiveWindowLimited
+	e.CopyBytesPerSecond = min(run.Producer.CopyBytesPerSecond, run.Consumer.CopyBytesPerSecond)
+	e.Streams = run.Transport.Streams * c.Concurrency
 	if run.Link != nil {
 		e.LinkName, e.LinkBytesPerSecond = run.Link.Name, run.Link.BytesPerSecond
 	}
@@ -295,7 +376,8 @@ func evidence(run *results.Run, c *results.Cell, fit *model.Fit) model.Evidence 
 		e.ResponseSeconds = float64(*c.Latency.Response.P50Ns) / 1e9
 	}
 	if c.BusySeconds > 0 && !e.SameHost {
-		e.ProducerCPU, e.ConsumerCPU = c.CPU.ProducerSeconds/c.BusySeconds, c.CPU.ConsumerSeconds/c.BusySeconds
+		lanes := c.BusySeconds * float64(max(e.Streams, 1))
+		e.ProducerCPU, e.ConsumerCPU = c.CPU.ProducerSeconds/lanes, c.CPU.ConsumerSeconds/lanes
 	}
 	if fit != nil {
 		e.Cost = fit.Cost()
@@ -304,15 +386,13 @@ func evidence(run *results.Run, c *results.Cell, fit *model.Fit) model.Evidence 
 	return e
 }
 
-// slower is the line rate of the slower of two devices, of those that have one.
-func slower(a, b hostinfo.Device) float64 {
-	switch {
-	case a.BytesPerSecond == 0:
-		return b.BytesPerSecond
-	case b.BytesPerSecond == 0:
-		return a.BytesPerSecond
+// slower names the slower of two devices, of those whose rate is known, and its rate.
+func slower(a, b hostinfo.Device) (name string, bytesPerSecond float64) {
+	ra, rb := a.RealRate(), b.RealRate()
+	if ra == 0 || rb > 0 && rb < ra {
+		return b.Name, rb
 	}
-	return min(a.BytesPerSecond, b.BytesPerSecond)
+	return a.Name, ra
 }
 
 // Outside reports whether a cell failed its comparison.

@@ -117,6 +117,12 @@ func runNotes(r *results.Run) []string {
 		if p := c.Predicted.Fit; p != nil && p.Note != "" {
 			notes = append(notes, fmt.Sprintf("%s: fit: %s", context, p.Note))
 		}
+		if o := c.Overlap; o != nil {
+			notes = append(notes, fmt.Sprintf("%s: under a prefill of %s, exposed %s%s", context, units.Seconds(o.PrefillSeconds), estimateText(o.Exposed50, units.Seconds), exposedText(o)))
+		}
+		if l := c.Load; l != nil {
+			notes = append(notes, loadText(context, l))
+		}
 		if c.Verdict.Status != "pass" && c.Verdict.Reason != "" {
 			notes = append(notes, fmt.Sprintf("%s: %s: %s", context, c.Verdict.Status, c.Verdict.Reason))
 		}
@@ -141,4 +147,24 @@ func estimateText(e results.Estimate, format func(float64) string) string {
 		return format(e.Value)
 	}
 	return fmt.Sprintf("%s (%s to %s)", format(e.Value), format(*e.Low), format(*e.High))
+}
+
+func exposedText(o *results.Overlap) string {
+	s := ""
+	if o.Spec != nil {
+		s += fmt.Sprintf(", spec %s (ratio %.3f)", units.Seconds(o.Spec.Seconds), o.Spec.Ratio)
+	}
+	if o.Fit != nil {
+		s += fmt.Sprintf(", fit %s (ratio %.3f)", units.Seconds(o.Fit.Seconds), o.Fit.Ratio)
+	}
+	return s
+}
+
+func loadText(context string, l *results.Load) string {
+	theory := "no steady state"
+	if l.ResponseFCFSSeconds != nil && l.ResponsePSSeconds != nil {
+		theory = fmt.Sprintf("theory %s (FCFS) and %s (fair sharing)", units.Seconds(*l.ResponseFCFSSeconds), units.Seconds(*l.ResponsePSSeconds))
+	}
+	return fmt.Sprintf("%s: %.4g arrivals/s (%s), utilization %.3f: mean response %s, %s; last third over first %.2f; %s",
+		context, l.ArrivalsPerSecond, l.Arrivals, l.Utilization, units.Seconds(l.ResponseMeanSeconds), theory, l.Growth, l.Note)
 }

@@ -44,6 +44,17 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	return time.Duration(h.h.ValueAtQuantile(100 * q))
 }
 
+// Moments returns the mean in seconds and the mean of the square in s²; zeros of an
+// empty histogram.
+func (h *Histogram) Moments() (mean, square float64) {
+	if h.Count() == 0 {
+		return 0, 0
+	}
+	mean = h.h.Mean() / 1e9
+	deviation := h.h.StdDev() / 1e9
+	return mean, mean*mean + deviation*deviation
+}
+
 // Merge adds another histogram's counts.
 func (h *Histogram) Merge(o *Histogram) {
 	h.h.Merge(o.h)

@@ -35,6 +35,8 @@ type Side struct {
 	Host       hostinfo.Host `json:"host"`
 	CPUSeconds float64       `json:"cpu_seconds"` // of the process, in measured phases, without filling and checking
 	Setup      Setup         `json:"setup"`
+	// CopyBytesPerSecond is how fast one core of the host copied memory just before the run.
+	CopyBytesPerSecond float64 `json:"copy_bytes_per_second"`
 }
 
 // Setup is what was done once, outside every measurement.
@@ -47,7 +49,8 @@ type Setup struct {
 
 // Transport is what carried the data.
 type Transport struct {
-	Name string `json:"name"`
+	Name    string `json:"name"`
+	Streams int    `json:"streams"` // connections of one request
 	transport.Path
 	// Consumer is the other end's view of the same path.
 	Consumer transport.Path `json:"consumer"`
@@ -117,6 +120,8 @@ type Cell struct {
 	Latency   Latencies    `json:"latency"`
 	Service50 Estimate     `json:"service_p50_seconds"`
 	Predicted Predictions  `json:"predicted"`
+	Overlap   *Overlap     `json:"overlap,omitempty"` // under an emulated prefill
+	Load      *Load        `json:"load,omitempty"`    // in an open loop
 	Verdict   Verdict      `json:"verdict"`
 	Verify    Verification `json:"verify"`
 	CPU       CellCPU      `json:"cpu"`
@@ -146,7 +151,33 @@ type Predictions struct {
 	Fit  *Prediction `json:"fit"`
 }
 
-// Prediction is one expectation of a request's service time, beside the measured p50.
+// Overlap is what layer-wise overlap with an emulated prefill left exposed.
+type Overlap struct {
+	PrefillSeconds float64  `json:"prefill_seconds"` // of a request
+	Exposed50      Estimate `json:"exposed_p50_seconds"`
+	// Spec and Fit expect the exposed time; their ratio is the measured p50 over it.
+	Spec *Prediction `json:"spec"`
+	Fit  *Prediction `json:"fit"`
+}
+
+// Load is what an open loop did to the response times, beside what queueing
+// theory makes of the measured service times. A null response is unbounded.
+type Load struct {
+	Arrivals            string   `json:"arrivals"`
+	ArrivalsPerSecond   float64  `json:"arrivals_per_second"`
+	Utilization         float64  `json:"utilization"` // arrivals times mean service time
+	Stable              bool     `json:"stable"`      // utilization below 1
+	ResponseMeanSeconds float64  `json:"response_mean_seconds"`
+	ResponseFCFSSeconds *float64 `json:"response_fcfs_seconds"` // M/G/1, first come first served
+	ResponsePSSeconds   *float64 `json:"response_ps_seconds"`   // M/G/1, fair sharing
+	// Growth is the mean response of the last third of the requests over that of the
+	// first: near 1 in a steady state, above it while a queue builds up.
+	Growth float64 `json:"growth"`
+	Note   string  `json:"note"`
+}
+
+// Prediction is one expectation of a time, beside the measured p50: in Predictions,
+// of a request's service.
 type Prediction struct {
 	Seconds     float64  `json:"seconds"`
 	SecondsLow  float64  `json:"seconds_low"`

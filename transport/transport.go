@@ -296,7 +296,17 @@ type Path struct {
 	Lane     string         `json:"lane"`     // protocol and device, such as tcp/eth0
 	Device   string         `json:"device"`   // network device, or empty where unknown
 	Emulated bool           `json:"emulated"` // software stands in for the hardware that the lane names
+	Counters Counters       `json:"counters"` // of this side as a sender, over the connection's life
 	Details  map[string]any `json:"details,omitempty"`
+}
+
+// Counters are what a lane's device or kernel counted. What it does not count is zero.
+type Counters struct {
+	Packets     int64 `json:"packets"`     // sent with data
+	Retransmits int64 `json:"retransmits"` // of them, sent again
+	// ReceiveWindowLimited is the share of the time with data to send in which the
+	// peer's window held the sender back, 0 to 1.
+	ReceiveWindowLimited float64 `json:"receive_window_limited"`
 }
 
 var epoch = time.Now()

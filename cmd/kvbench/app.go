@@ -123,6 +123,7 @@ Exit status: 0 done, 1 failed, 2 wrong usage, 3 outside tolerance, 4 data arrive
 	}
 	// Without a command, or with one that is not there, this is reached.
 	root.Args = cobra.ArbitraryArgs
+	root.SuggestionsMinimumDistance = 2 // edits; cobra's own default reaches only its own message
 	root.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return cmd.Help()

@@ -3,107 +3,356 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"kvbench/bench"
 	"kvbench/internal/units"
 	"kvbench/model"
+	"kvbench/payload"
 	"kvbench/report"
+	"kvbench/results"
 )
 
 type predictFlags struct {
 	shape shapeFlags
 	linkFlags
-	links  []string
-	rate   string
-	format string
+	links   []string
+	fit     string
+	rate    string
+	overlap string
+	prefill prefillFlags
+	saved   string
+	sweep   string
+	format  string
 }
 
 func (a *app) predictCommand() *cobra.Command {
 	var f predictFlags
 	cmd := &cobra.Command{
 		Use:   "predict",
-		Short: "Predict transfer times from arithmetic alone",
+		Short: "Predict transfer times, load and break-even from arithmetic alone",
 		Example: `  kvbench predict --model llama-2-70b --context 1K,8K,32K --link 100gbe,ib-ndr
-  kvbench predict --model opt-66b --context 512 --link 100gbe --rate 10/s`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.predict(&f) },
+  kvbench predict --model opt-66b --context 512 --link 100gbe --rate 10/s
+  kvbench predict --model llama-3.1-70b --context 8K --link 100gbe --gpu h100 --gpus 8 --overlap layer --saved 20%
+  kvbench predict --model llama-3.1-8b --fit run.json --sweep context`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.fit != "" && !cmd.Flags().Changed("link") {
+				f.links = nil
+			}
+			return a.predict(&f)
+		},
 	}
 	f.shape.register(cmd, []string{"1K", "4K", "8K", "32K"})
 	f.linkFlags.register(cmd)
-	cmd.Flags().StringSliceVar(&f.links, "link", []string{"100gbe", "ib-ndr", "nvlink4"}, linkHelp)
-	cmd.Flags().StringVar(&f.rate, "rate", "", "requests a second that share the link, such as 10/s: adds utilization and waits")
+	f.prefill.register(cmd)
+	flags := cmd.Flags()
+	flags.StringSliceVar(&f.links, "link", []string{"100gbe", "ib-ndr", "nvlink4"}, linkHelp)
+	flags.StringVar(&f.fit, "fit", "", "a run record: predict with what it measured of its path, in place of or beside --link")
+	flags.StringVar(&f.rate, "rate", "", "requests a second that share the link, such as 10/s: adds utilization and waits")
+	flags.StringVar(&f.overlap, "overlap", "none", "none: a request moves after its prefill; layer: each layer as it is made")
+	flags.StringVar(&f.saved, "saved", "", "what disaggregation removes from a request's prefill, as a time or a share of it, such as 50ms or 20%: adds a verdict")
+	flags.StringVar(&f.sweep, "sweep", "", "a row for each step of context, rate or bandwidth")
 	registerFormat(cmd, &f.format)
 	return cmd
+}
+
+// prefillFlags say how long a prefill takes.
+type prefillFlags struct {
+	prefill string
+	gpu     string
+	gpus    int
+	mfu     float64
+	fp8     bool
+}
+
+func (f *prefillFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.prefill, "prefill", "", "how long a prefill takes, such as 500ms, or auto: from --gpu")
+	flags.StringVar(&f.gpu, "gpu", "", "accelerator of the prefill: "+strings.Join(model.GPUNames(), " "))
+	flags.IntVar(&f.gpus, "gpus", 8, "accelerators of one prefill")
+	flags.Float64Var(&f.mfu, "mfu", 0, "share of their peak that prefill reaches, 0 to 1 (default: the accelerator's usual share)")
+	flags.BoolVar(&f.fp8, "gpu-fp8", false, "prefill computes in fp8")
+}
+
+// seconds returns a function from tokens to the prefill's seconds; nil where none is asked for.
+func (f *prefillFlags) seconds(g payload.Geometry) (func(tokens int64) float64, string, error) {
+	if f.prefill != "" && f.prefill != "auto" {
+		d, err := time.ParseDuration(f.prefill)
+		if err != nil || d <= 0 {
+			return nil, "", usagef("--prefill %q is not a time such as 500ms, nor auto", f.prefill)
+		}
+		return func(int64) float64 { return d.Seconds() }, "", nil
+	}
+	if f.gpu == "" {
+		if f.prefill == "auto" {
+			return nil, "", usagef("--prefill auto needs --gpu: one of %s", strings.Join(model.GPUNames(), ", "))
+		}
+		return nil, "", nil
+	}
+	gpu, err := model.ParseGPU(f.gpu)
+	if err != nil {
+		return nil, "", usagef("--gpu: %w", err)
+	}
+	peak, usual, err := gpu.Peak(f.fp8)
+	if err != nil {
+		return nil, "", usagef("--gpu-fp8: %w", err)
+	}
+	p := model.Prefill{
+		Parameters: g.Parameters, Layers: g.AttentionLayers(), AttentionWidth: g.QueryHeads * g.HeadDim,
+		GPUs: f.gpus, PeakFLOPs: peak, MFU: f.mfu,
+	}
+	note := fmt.Sprintf("prefill: %d %s at %.0f TFLOP/s dense, utilization %.2f as given", f.gpus, gpu.Name, peak/1e12, f.mfu)
+	if f.mfu == 0 {
+		p.MFU = usual.Value
+		note = fmt.Sprintf("prefill: %d %s at %.0f TFLOP/s dense, utilization %.2f (usual: %.2f to %.2f; give --mfu, or --prefill as measured)", f.gpus, gpu.Name, peak/1e12, usual.Value, usual.Low, usual.High)
+	}
+	if err := p.Validate(); err != nil {
+		return nil, "", usagef("--gpu: %w", err)
+	}
+	return func(tokens int64) float64 { return p.Seconds(tokens, 0) }, note, nil
+}
+
+// route is a way for the bytes: a link's spec, or a fit.
+type route struct {
+	name string
+	cost func() model.Cost
+	// floor is the seconds of the bytes alone at line rate, for the overhead; 0 a byte is unknown.
+	lineRate float64
+	note     string
+}
+
+// forecast is a prediction under way: what every row has in common.
+type forecast struct {
+	*predictFlags
+	rank    bench.Rank
+	routes  []route
+	rates   []float64 // requests a second; 0 is no load
+	prefill func(tokens int64) float64
+	table   report.Table
 }
 
 func (a *app) predict(f *predictFlags) error {
 	if err := checkFormat(f.format); err != nil {
 		return err
 	}
+	p, specs, err := f.prepare()
+	if err != nil {
+		return err
+	}
+	for _, s := range specs {
+		if err := p.add(s); err != nil {
+			return err
+		}
+	}
+	p.headings()
+	return a.print(p.table, f.format)
+}
+
+// prepare reads the flags; every error is the caller's mistake.
+func (f *predictFlags) prepare() (*forecast, []payload.Spec, error) {
+	p := &forecast{predictFlags: f}
+	var err error
+	if f.sweep == "context" {
+		f.shape.context = doublings(256, 128<<10)
+	}
 	specs, err := f.shape.specs()
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	rank, err := f.shape.parseRank()
-	if err != nil {
-		return err
+	if p.rank, err = f.shape.parseRank(); err != nil {
+		return nil, nil, err
 	}
-	framing, err := f.parse()
-	if err != nil {
-		return err
+	if f.overlap != "none" && f.overlap != "layer" {
+		return nil, nil, usagef("--overlap %q is not known: choose none or layer", f.overlap)
+	}
+	if !slices.Contains([]string{"", "context", "rate", "bandwidth"}, f.sweep) {
+		return nil, nil, usagef("--sweep %q is not known: choose context, rate or bandwidth", f.sweep)
+	}
+	if p.routes, err = f.parseRoutes(); err != nil {
+		return nil, nil, err
 	}
 	rate, err := parseArrivals(f.rate)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	t := report.Table{Columns: []report.Column{
-		{Key: "context_tokens", Head: "context"}, {Key: "link", Head: "link"}, {Key: "bytes", Head: "bytes"}, {Key: "transfer_seconds", Head: "transfer"},
-		{Key: "overhead_fraction", Head: "overhead"}, {Key: "utilization", Head: ""}, {Key: "wait_fcfs_seconds", Head: ""}, {Key: "wait_ps_seconds", Head: ""}, {Key: "verdict", Head: ""},
-	}}
-	if rate > 0 {
-		for i, head := range []string{"utilization", "wait FCFS", "wait PS", "verdict"} {
-			t.Columns[5+i].Head = head
-		}
+	p.rates = []float64{rate}
+	var note string
+	if p.prefill, note, err = f.prefill.seconds(specs[0].Geometry); err != nil {
+		return nil, nil, err
 	}
-	bases := make(map[string]bool)
-	for _, s := range specs {
-		shape, err := s.Shape()
-		if err != nil {
+	if p.prefill == nil && (f.saved != "" || f.overlap == "layer") {
+		return nil, nil, usagef("--saved and --overlap layer need the prefill: give --prefill, or --gpu")
+	}
+	if _, _, err := f.parseSaved(1); err != nil {
+		return nil, nil, err
+	}
+	for _, r := range p.routes {
+		p.table.Notes = append(p.table.Notes, r.note)
+	}
+	if note != "" {
+		p.table.Notes = append(p.table.Notes, note)
+	}
+	return p, specs, nil
+}
+
+func doublings(from, to int64) (list []string) {
+	for n := from; n <= to; n *= 2 {
+		list = append(list, strconv.FormatInt(n, 10))
+	}
+	return list
+}
+
+func (f *predictFlags) parseRoutes() ([]route, error) {
+	framing, err := f.parse()
+	if err != nil {
+		return nil, err
+	}
+	var routes []route
+	add := func(l model.Link) error {
+		if err := l.Check(f.mtu, framing); err != nil {
 			return asUsage(err)
 		}
-		pair, ok := shape.Pair(rank.Prefill, rank.Decode)
-		if !ok {
-			return usagef("--rank %s moves nothing; pairs that do: %s", f.shape.rank, pairNames(shape.Pairs))
+		_, _, basis := l.Goodput(f.mtu, framing)
+		routes = append(routes, route{
+			name: l.Name, lineRate: l.BytesPerSecond,
+			cost: func() model.Cost { return model.SpecCost(l, f.mtu, framing, f.alpha, f.gamma) },
+			note: fmt.Sprintf("%s: %s one way; %s", l.Name, units.BitRate(l.BytesPerSecond), basis),
+		})
+		return nil
+	}
+	for _, name := range f.links {
+		link, err := model.ParseLink(name)
+		if err != nil {
+			return nil, usagef("--link: %w", err)
 		}
-		for _, name := range f.links {
-			link, err := model.ParseLink(name)
-			if err != nil {
-				return usagef("--link: %w", err)
+		steps := []float64{1}
+		if f.sweep == "bandwidth" {
+			steps = []float64{1. / 8, 1. / 4, 1. / 2, 1, 2, 4, 8}
+		}
+		for _, step := range steps {
+			l := link
+			if l.BytesPerSecond *= step; step != 1 {
+				l.Name = fmt.Sprintf("%s x%g", link.Name, step)
 			}
-			if err := link.Check(f.mtu, framing); err != nil {
-				return asUsage(err)
+			if err := add(l); err != nil {
+				return nil, err
 			}
-			_, _, basis := link.Goodput(f.mtu, framing)
-			if !bases[link.Name] {
-				bases[link.Name] = true
-				t.Notes = append(t.Notes, fmt.Sprintf("%s: %s one way; %s", link.Name, units.BitRate(link.BytesPerSecond), basis))
-			}
-			cost := model.SpecCost(link, f.mtu, framing, f.alpha, f.gamma)
-			seconds := cost.Seconds(1, int(pair.Descriptors), pair.Bytes)
-			row := []report.Cell{
-				{Value: s.Tokens, Text: units.Tokens(s.Tokens)},
-				{Value: link.Name, Text: link.Name},
-				{Value: pair.Bytes, Text: units.Bytes(pair.Bytes)},
-				{Value: seconds, Text: units.Seconds(seconds)},
-				overheadCell(seconds, float64(pair.Bytes)/link.BytesPerSecond),
-			}
-			t.Rows = append(t.Rows, append(row, loadCells(rate, seconds)...))
 		}
 	}
-	return a.print(t, f.format)
+	if f.fit != "" {
+		r, err := fittedRoute(f.fit)
+		if err != nil {
+			return nil, err
+		}
+		routes = append(routes, r)
+	}
+	if len(routes) == 0 {
+		return nil, usagef("--link is empty: name one, such as 100gbe")
+	}
+	return routes, nil
+}
+
+// fittedRoute is the path that a run calibrated.
+func fittedRoute(path string) (route, error) {
+	record, err := results.ReadFile(path)
+	if err != nil {
+		return route{}, err
+	}
+	fit, err := bench.FitOf(record)
+	if err != nil {
+		return route{}, fmt.Errorf("--fit %s: %w", path, err)
+	}
+	c := fit.Cost()
+	return route{
+		name: "fit", lineRate: fit.Asymptotic().Value, cost: func() model.Cost { return c },
+		note: fmt.Sprintf("fit: as measured over %s: startup %s, each further layer %s, each descriptor %s, %s",
+			record.Transport.Lane, units.Seconds(fit.Alpha.Value), units.Seconds(fit.Beta.Value), units.Seconds(fit.Gamma.Value), units.Rate(fit.Asymptotic().Value)),
+	}, nil
+}
+
+// parseSaved reads --saved beside a prefill in seconds.
+func (f *predictFlags) parseSaved(prefill float64) (seconds float64, known bool, err error) {
+	if f.saved == "" {
+		return 0, false, nil
+	}
+	if strings.HasSuffix(f.saved, "%") {
+		if share, err := parseShare(f.saved); err == nil && share >= 0 {
+			return share * prefill, true, nil
+		}
+	} else if d, err := time.ParseDuration(f.saved); err == nil && d >= 0 {
+		return d.Seconds(), true, nil
+	}
+	return 0, false, usagef("--saved %q is not a time such as 50ms nor a share such as 20%%", f.saved)
+}
+
+// add adds the rows of one context.
+func (p *forecast) add(s payload.Spec) error {
+	shape, err := s.Shape()
+	if err != nil {
+		return asUsage(err)
+	}
+	pair, ok := shape.Pair(p.rank.Prefill, p.rank.Decode)
+	if !ok {
+		return usagef("--rank %s moves nothing; pairs that do: %s", p.shape.rank, pairNames(shape.Pairs))
+	}
+	for _, r := range p.routes {
+		scenario := model.Scenario{
+			ContextTokens: s.Tokens, Bytes: pair.Bytes, Layers: max(1, shape.AttentionLayers), Descriptors: int(pair.Descriptors),
+			Path: r.cost(), Overlap: p.overlap == "layer",
+		}
+		if p.prefill != nil {
+			scenario.PrefillSeconds = p.prefill(s.Tokens)
+		}
+		if scenario.SavedSeconds, scenario.SavedKnown, err = p.parseSaved(scenario.PrefillSeconds); err != nil {
+			return err
+		}
+		for _, scenario.ArrivalsPerSecond = range p.arrivals(scenario) {
+			p.row(r, scenario)
+		}
+	}
+	return nil
+}
+
+// arrivals are the loads of a scenario: the one asked for, or those of a sweep.
+func (p *forecast) arrivals(s model.Scenario) []float64 {
+	if p.sweep != "rate" {
+		return p.rates
+	}
+	capacity := 1 / s.Outcome().TransferSeconds
+	var rates []float64
+	for _, utilization := range []float64{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.05} {
+		rates = append(rates, utilization*capacity)
+	}
+	return rates
+}
+
+func (p *forecast) row(r route, s model.Scenario) {
+	o := s.Outcome()
+	row := []report.Cell{
+		{Value: s.ContextTokens, Text: units.Tokens(s.ContextTokens)},
+		{Value: r.name, Text: r.name},
+		{Value: s.Bytes, Text: units.Bytes(s.Bytes)},
+		{Value: o.TransferSeconds, Text: units.Seconds(o.TransferSeconds)},
+		overheadCell(o.TransferSeconds, float64(s.Bytes)/r.lineRate),
+	}
+	row = append(row, p.prefillCells(s, o)...)
+	row = append(row, loadCells(s, o)...)
+	p.table.Rows = append(p.table.Rows, append(row, p.verdictCell(s, o)))
+	if flips := s.Sensitivity(); len(flips) > 0 {
+		line := fmt.Sprintf("%s over %s: the verdict flips with", units.Tokens(s.ContextTokens), r.name)
+		for i, f := range flips {
+			if f.Never || i == 3 {
+				break
+			}
+			line += fmt.Sprintf(" %s;", f)
+		}
+		p.table.Notes = append(p.table.Notes, strings.TrimSuffix(line, ";"))
+	}
 }
 
 // overheadCell is the share of the time that the line rate alone does not explain.
@@ -115,29 +364,89 @@ func overheadCell(seconds, floor float64) report.Cell {
 	return report.Cell{Value: share, Text: fmt.Sprintf("%.1f %%", 100*share)}
 }
 
-// loadCells are the columns that --rate adds; absent without it. Waits of an
-// unstable link grow without bound: null.
-func loadCells(rate, seconds float64) []report.Cell {
-	if rate == 0 {
-		return []report.Cell{{Value: report.Absent}, {Value: report.Absent}, {Value: report.Absent}, {Value: report.Absent}}
-	}
-	q := model.Load{ArrivalsPerSecond: rate, ServiceSeconds: seconds}.Queue()
-	verdict := "stable"
-	if !q.Stable {
-		verdict = "unstable: requests arrive faster than the link moves them"
-	}
-	return []report.Cell{
-		{Value: q.Utilization, Text: fmt.Sprintf("%.3f", q.Utilization)},
-		waitCell(q.WaitFCFS), waitCell(q.WaitPS),
-		{Value: verdict, Text: verdict},
-	}
-}
+// none is a column that was not asked for.
+var none = report.Cell{Value: report.Absent}
 
-func waitCell(seconds float64) report.Cell {
+// secondsCell is null for what has no bound.
+func secondsCell(seconds float64) report.Cell {
 	if math.IsInf(seconds, 0) || math.IsNaN(seconds) {
 		return report.Cell{Value: nil, Text: "unbounded"}
 	}
 	return report.Cell{Value: seconds, Text: units.Seconds(seconds)}
+}
+
+// prefillCells are prefill, exposed time, its share of TTFT, the bandwidth from
+// which layers hide, and the net gain.
+func (p *forecast) prefillCells(s model.Scenario, o model.Outcome) []report.Cell {
+	if p.prefill == nil {
+		return []report.Cell{none, none, none, none, none}
+	}
+	hides := report.Cell{Value: nil, Text: "-"}
+	if !math.IsInf(o.HidingBytesPerSecond, 0) {
+		hides = report.Cell{Value: o.HidingBytesPerSecond, Text: units.BitRate(o.HidingBytesPerSecond)}
+	}
+	gain := none
+	if s.SavedKnown {
+		gain = secondsCell(o.NetGainSeconds)
+	}
+	return []report.Cell{
+		secondsCell(s.PrefillSeconds), secondsCell(o.ExposedSeconds),
+		{Value: o.ExposedShare, Text: fmt.Sprintf("%.1f %%", 100*o.ExposedShare)},
+		hides, gain,
+	}
+}
+
+// loadCells are the columns of a load. Waits of an unstable link grow without bound: null.
+func loadCells(s model.Scenario, o model.Outcome) []report.Cell {
+	if s.ArrivalsPerSecond == 0 {
+		return []report.Cell{none, none, none, none}
+	}
+	q := o.Queueing
+	return []report.Cell{
+		{Value: s.ArrivalsPerSecond, Text: fmt.Sprintf("%.4g/s", s.ArrivalsPerSecond)},
+		{Value: q.Utilization, Text: fmt.Sprintf("%.3f", q.Utilization)},
+		secondsCell(q.WaitFCFS), secondsCell(q.WaitPS),
+	}
+}
+
+func (p *forecast) verdictCell(s model.Scenario, o model.Outcome) report.Cell {
+	verdict := ""
+	switch {
+	case p.prefill != nil:
+		verdict = o.VerdictText
+	case s.ArrivalsPerSecond > 0 && o.Queueing.Stable:
+		verdict = "stable"
+	case s.ArrivalsPerSecond > 0:
+		verdict = "unstable: requests arrive faster than the link moves them"
+	default:
+		return none
+	}
+	return report.Cell{Value: verdict, Text: verdict}
+}
+
+// headings names the columns, in text only those that were asked for.
+func (p *forecast) headings() {
+	load := p.rates[0] > 0 || p.sweep == "rate"
+	shown := func(asked bool, head string) string {
+		if asked {
+			return head
+		}
+		return ""
+	}
+	p.table.Columns = []report.Column{
+		{Key: "context_tokens", Head: "context"}, {Key: "link", Head: "link"}, {Key: "bytes", Head: "bytes"},
+		{Key: "transfer_seconds", Head: "transfer"}, {Key: "overhead_fraction", Head: "overhead"},
+		{Key: "prefill_seconds", Head: shown(p.prefill != nil, "prefill")},
+		{Key: "exposed_seconds", Head: shown(p.prefill != nil, "exposed")},
+		{Key: "exposed_fraction", Head: shown(p.prefill != nil, "of TTFT")},
+		{Key: "hiding_bytes_per_second", Head: shown(p.prefill != nil, "hides from")},
+		{Key: "net_gain_seconds", Head: shown(p.saved != "", "net gain")},
+		{Key: "arrivals_per_second", Head: shown(load, "arrivals")},
+		{Key: "utilization", Head: shown(load, "utilization")},
+		{Key: "wait_fcfs_seconds", Head: shown(load, "wait FCFS")},
+		{Key: "wait_ps_seconds", Head: shown(load, "wait PS")},
+		{Key: "verdict", Head: shown(load || p.prefill != nil, "verdict")},
+	}
 }
 
 // parseArrivals reads 10/s, 600/m or 10 as arrivals a second; empty is 0.

@@ -29,6 +29,21 @@ type Device struct {
 	// BytesPerSecond is the line rate of a physical interface, one way. Virtual
 	// ones claim rates that mean nothing, so theirs is 0.
 	BytesPerSecond float64 `json:"bytes_per_second,omitempty"`
+	// ShapedBytesPerSecond is the rate to which this host's own traffic control
+	// (tbf) shapes what the interface sends; 0 without.
+	ShapedBytesPerSecond float64 `json:"shaped_bytes_per_second,omitempty"`
+}
+
+// RealRate is the rate, bytes a second, that the interface can have: that of the
+// hardware or of the shaper, whichever is lower; 0 where neither is known.
+func (d Device) RealRate() float64 {
+	switch {
+	case d.ShapedBytesPerSecond == 0:
+		return d.BytesPerSecond
+	case d.BytesPerSecond == 0:
+		return d.ShapedBytesPerSecond
+	}
+	return min(d.BytesPerSecond, d.ShapedBytesPerSecond)
 }
 
 // Gather describes the host, and the interface that has the given address (nil: none).
@@ -56,7 +71,7 @@ func DeviceOf(addr net.Addr) Device {
 		}
 		for _, a := range addrs {
 			if n, ok := a.(*net.IPNet); ok && (n.IP.Equal(tcp.IP) || i.Flags&net.FlagLoopback != 0 && n.Contains(tcp.IP)) {
-				return Device{Name: i.Name, MTU: i.MTU, Loopback: i.Flags&net.FlagLoopback != 0, BytesPerSecond: lineRate(i.Name)}
+				return Device{Name: i.Name, MTU: i.MTU, Loopback: i.Flags&net.FlagLoopback != 0, BytesPerSecond: lineRate(i.Name), ShapedBytesPerSecond: shapedRate(i.Index)}
 			}
 		}
 	}

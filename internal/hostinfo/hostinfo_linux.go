@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -75,4 +76,22 @@ func lineRate(name string) float64 {
 		return 0
 	}
 	return float64(mbit) * 1e6 / 8
+}
+
+// shapedRate returns the rate of a token bucket at the interface's root, bytes a second.
+func shapedRate(index int) float64 {
+	link, err := netlink.LinkByIndex(index)
+	if err != nil {
+		return 0
+	}
+	disciplines, err := netlink.QdiscList(link)
+	if err != nil {
+		return 0
+	}
+	for _, q := range disciplines {
+		if tbf, ok := q.(*netlink.Tbf); ok && q.Attrs().Parent == netlink.HANDLE_ROOT {
+			return float64(tbf.Rate)
+		}
+	}
+	return 0
 }

@@ -8,3 +8,5 @@ func (h *Host) system() {}
 func AvailableMemory() int64 { return 0 }
 
 func lineRate(string) float64 { return 0 }
+
+func shapedRate(int) float64 { return 0 }

@@ -84,14 +84,7 @@ func Bytes(n int64) string { return decimal(float64(n), "B") }
 
 // BinaryBytes prints a size in binary units: 320 MiB.
 func BinaryBytes(n int64) string {
-	v, suffix := float64(n), "B"
-	for _, next := range []string{"KiB", "MiB", "GiB", "TiB"} {
-		if math.Abs(v) < 1024 {
-			break
-		}
-		v, suffix = v/1024, next
-	}
-	return significant(v) + " " + suffix
+	return scaled(float64(n), 1024, []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"})
 }
 
 // Rate prints bytes a second in decimal units: 12.5 GB/s.
@@ -103,17 +96,13 @@ func BitRate(bytesPerSecond float64) string { return decimal(bytesPerSecond*8, "
 // Seconds prints a time span with a unit that keeps four significant digits
 // readable: 26.84 ms.
 func Seconds(s float64) string {
-	switch a := math.Abs(s); {
-	case a == 0:
+	switch {
+	case s == 0:
 		return "0 s"
-	case a < 1e-6:
-		return significant(s*1e9) + " ns"
-	case a < 1e-3:
-		return significant(s*1e6) + " µs"
-	case a < 1:
-		return significant(s*1e3) + " ms"
+	case math.Abs(s) >= 1:
+		return significant(s) + " s"
 	}
-	return significant(s) + " s"
+	return scaled(s*1e9, 1000, []string{"ns", "µs", "ms", "s"})
 }
 
 // Tokens prints a token count, with K where it is a whole multiple of 1024.
@@ -125,19 +114,25 @@ func Tokens(n int64) string {
 }
 
 func decimal(v float64, unit string) string {
-	prefix := ""
-	for _, next := range []string{"k", "M", "G", "T", "P"} {
-		if math.Abs(v) < 1000 {
-			break
-		}
-		v, prefix = v/1000, next
+	return scaled(v, 1000, []string{unit, "k" + unit, "M" + unit, "G" + unit, "T" + unit, "P" + unit, "E" + unit})
+}
+
+// scaled prints v in the first of units, each base times the one before, that
+// leaves it below base as printed: 999.96 B is 1 kB, not 1000 B.
+func scaled(v, base float64, units []string) string {
+	i := 0
+	for i < len(units)-1 && math.Abs(round(v)) >= base {
+		v, i = v/base, i+1
 	}
-	return significant(v) + " " + prefix + unit
+	return significant(v) + " " + units[i]
+}
+
+// round rounds v to four significant digits.
+func round(v float64) float64 {
+	r, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 4, 64), 64)
+	return r
 }
 
 // significant prints v with four significant digits and no trailing zeros,
 // never in exponent form.
-func significant(v float64) string {
-	r, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 4, 64), 64)
-	return strconv.FormatFloat(r, 'f', -1, 64)
-}
+func significant(v float64) string { return strconv.FormatFloat(round(v), 'f', -1, 64) }

@@ -111,7 +111,11 @@ func (c *connection) Path() transport.Path {
 	}
 	var stats []StreamStats
 	for _, s := range c.streams {
-		stats = append(stats, s.stats())
+		st := s.stats()
+		stats = append(stats, st)
+		p.Counters.Packets += int64(st.DataSegmentsSent)
+		p.Counters.Retransmits += int64(st.Retransmits)
+		p.Counters.ReceiveWindowLimited = max(p.Counters.ReceiveWindowLimited, st.ReceiveWindowLimited)
 	}
 	p.Details["streams"] = stats
 	return p

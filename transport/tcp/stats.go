@@ -14,6 +14,7 @@ type StreamStats struct {
 	ReceiveBufferBytes int    `json:"receive_buffer_bytes,omitempty"`
 	AckedBytes         uint64 `json:"acked_bytes,omitempty"`    // this side's bytes that the peer's kernel has, handshake included
 	ReceivedBytes      uint64 `json:"received_bytes,omitempty"` // the peer's bytes that this kernel has
+	DataSegmentsSent   uint32 `json:"data_segments_sent,omitempty"`
 	Retransmits        uint32 `json:"retransmits"`
 	RTTMicroseconds    uint32 `json:"rtt_us,omitempty"`
 	MSS                uint32 `json:"mss_bytes,omitempty"`

@@ -26,6 +26,7 @@ func (s *stream) kernelStats(st *StreamStats) {
 	}
 	st.SendBufferBytes, st.ReceiveBufferBytes = snd, rcv
 	st.AckedBytes, st.ReceivedBytes = info.Bytes_acked, info.Bytes_received
+	st.DataSegmentsSent = info.Data_segs_out
 	st.Retransmits, st.RTTMicroseconds = info.Total_retrans, info.Rtt
 	st.MSS, st.CongestionWindow = info.Snd_mss, info.Snd_cwnd
 	if info.Busy_time > 0 {
