@@ -42,7 +42,7 @@ type calibrator struct {
 }
 
 const (
-	leastRounds   = 9 // every batch is timed so often, whatever it costs
+	leastRounds   = 7 // every batch is timed so often, whatever it costs
 	mostRounds    = 41
 	smallestBatch = 16 << 10
 	largestBatch  = 256 << 20
@@ -134,11 +134,11 @@ func (k *calibrator) counts() [][2]int {
 }
 
 // largest returns the most bytes of a batch such that every batch together takes
-// about half the budget: sizes are log-spaced, so the mean batch is about a third
+// at most the budget: sizes are log-spaced, so the mean batch is less than a third
 // of the largest.
 func (k *calibrator) largest(ctx context.Context, budget time.Duration) (int64, error) {
 	batches := float64(sizeLevels * len(k.counts()) * leastRounds)
-	share := budget.Seconds() / 2 * 3 / batches
+	share := budget.Seconds() * 3 / batches
 	bytes := int64(smallestBatch)
 	for {
 		bytes = min(bytes, k.span, largestBatch)

@@ -52,6 +52,7 @@ func Summarize(o *Outcome, a Assumptions, why error) (*results.Run, error) {
 		for _, s := range o.Samples {
 			run.Fit.Samples = append(run.Fit.Samples, results.Sample(s))
 		}
+		run.Fit.ErrorFromBytes = o.smallestLayer()
 		fit = refit(run.Fit)
 	}
 	for i := range o.Cells {
@@ -98,12 +99,41 @@ func refit(f *results.Fit) *model.Fit {
 		return nil
 	}
 	f.Alpha, f.Beta, f.Gamma, f.Bandwidth = estimate(fit.Alpha), estimate(fit.Beta), estimate(fit.Gamma), estimate(fit.Asymptotic())
-	f.MAPE, f.Worst, f.Notes = fit.MAPE, fit.Worst, fit.Notes
+	f.MAPEAll, f.WorstAll, f.Notes = fit.MAPE, fit.Worst, append(fit.Notes, fit.Vague()...)
+	f.MAPE, f.Worst = heldOut(fit.Residuals, f.ErrorFromBytes)
 	if err := fit.Trustworthy(); err != nil {
 		f.Notes = append(f.Notes, err.Error())
 		return nil
 	}
 	return &fit
+}
+
+// heldOut is the mean and the greatest error of points that a fit did not see, as
+// shares, over batches of at least from bytes; over all where there are none.
+func heldOut(residuals []model.Residual, from int64) (mean, worst float64) {
+	n := 0
+	for _, r := range residuals {
+		if r.Bytes < from {
+			continue
+		}
+		e := math.Abs(r.HeldOut/r.Seconds - 1)
+		mean, worst, n = mean+e, max(worst, e), n+1
+	}
+	if n == 0 && from > 0 {
+		return heldOut(residuals, 0)
+	}
+	return mean / float64(max(n, 1)), worst
+}
+
+// smallestLayer is the mean layer of the smallest request, in bytes.
+func (o *Outcome) smallestLayer() int64 {
+	var least int64
+	for _, c := range o.Cells {
+		if n := c.cell.plan.Bytes / int64(len(c.cell.plan.Transfers)); least == 0 || n < least {
+			least = n
+		}
+	}
+	return least
 }
 
 // FitOf fits the record's calibration again. It returns an error where there is none, or none to be trusted.
@@ -250,7 +280,9 @@ func (o *Outcome) load(record *Record) *results.Load {
 // median is the median time in seconds with its 95 % interval.
 func median(h *results.Histogram) model.Interval {
 	low, high := model.MedianRanks(int(h.Count()))
-	return model.Interval{Value: h.Quantile(0.5).Seconds(), Low: h.Quantile(low).Seconds(), High: h.Quantile(high).Seconds()}
+	// MedianRanks counts the smallest sample as 0 and the largest as 1.
+	at := func(q float64) float64 { return h.Smallest(1 + int64(math.Round(q*float64(h.Count()-1)))).Seconds() }
+	return model.Interval{Value: h.Quantile(0.5).Seconds(), Low: at(low), High: at(high)}
 }
 
 // prediction holds a measurement against a prediction; nil where there is no
@@ -283,6 +315,7 @@ func Recheck(run *results.Run, j Judge) error {
 			return fmt.Errorf("check run: service times at %d tokens: %w", c.ContextTokens, err)
 		}
 		measured := median(h)
+		c.Service50 = estimate(measured)
 		for _, p := range []*results.Prediction{c.Predicted.Spec, c.Predicted.Fit} {
 			if p != nil {
 				again := model.Compare(measured, model.Interval{Value: p.Seconds, Low: p.SecondsLow, High: p.SecondsHigh}, 0)

@@ -98,10 +98,11 @@ func (f Fit) addUp(r coefficients, value float64) Interval {
 }
 
 // What may be left open before a fit says less than a data sheet does: the width
-// of bandwidth's interval, as a share of bandwidth; the width of an overhead's, as
-// a share of the time of the calibration point where it weighs most (startup is
-// given more room: it matters to the smallest transfers alone); the mean held-out
-// error; and half the width of the interval of one prediction.
+// of bandwidth's interval, as a share of bandwidth; the mean held-out error; and
+// half the width of the interval of one prediction. An overhead is called vague
+// when the width of its interval is so large a share of the time of the
+// calibration point where it weighs most (startup is given more room: it matters
+// to the smallest transfers alone).
 const (
 	openBandwidth  = 0.4
 	openStartup    = 2.0
@@ -121,6 +122,17 @@ func (f Fit) Trustworthy() error {
 		return fmt.Errorf("%w: bandwidth is %s but could be %s to %s; %s, with larger sizes",
 			ErrUntrustworthy, units.Rate(b.Value), units.Rate(b.Low), rateOrAny(b.High), calibrateMore)
 	}
+	if f.MAPE > openMAPE {
+		return fmt.Errorf("%w: points that the fit did not see are %.0f %% off on average, so bytes and counts do not explain the time; %s, or pin it to CPUs",
+			ErrUntrustworthy, 100*f.MAPE, calibrateMore)
+	}
+	return nil
+}
+
+// Vague says, for people, which overheads the calibration left open: those whose
+// interval is a large share of the time of the batch where they weigh most. What
+// they leave open in one prediction, its interval says: see [Fit.TrustworthyFor].
+func (f Fit) Vague() (notes []string) {
 	for _, c := range []struct {
 		name   string
 		column int
@@ -132,15 +144,11 @@ func (f Fit) Trustworthy() error {
 		{"each descriptor (gamma)", colGamma, f.Gamma, openOverhead},
 	} {
 		if open := (c.i.High - c.i.Low) * f.heaviest(c.column); open > c.most {
-			return fmt.Errorf("%w: %s costs %s but could be %s to %s, a range of %.0f %% of the time of the batch where it weighs most; %s",
-				ErrUntrustworthy, c.name, units.Seconds(c.i.Value), units.Seconds(c.i.Low), units.Seconds(c.i.High), 100*open, calibrateMore)
+			notes = append(notes, fmt.Sprintf("%s is not told apart from the rest: anything from %s to %s fits; %s",
+				c.name, units.Seconds(c.i.Low), units.Seconds(c.i.High), calibrateMore))
 		}
 	}
-	if f.MAPE > openMAPE {
-		return fmt.Errorf("%w: points that the fit did not see are %.0f %% off on average, so bytes and counts do not explain the time; %s, or pin it to CPUs",
-			ErrUntrustworthy, 100*f.MAPE, calibrateMore)
-	}
-	return nil
+	return notes
 }
 
 // TrustworthyFor is nil, or ErrUntrustworthy wrapped with the reason, when the

@@ -103,8 +103,8 @@ func runNotes(r *results.Run) []string {
 	}
 	if f := r.Fit; f != nil {
 		if f.Bandwidth.Value > 0 {
-			notes = append(notes, fmt.Sprintf("fit: startup %s, each further layer %s, each descriptor %s, %s; held-out error %.1f %% mean, %.1f %% worst",
-				estimateText(f.Alpha, units.Seconds), estimateText(f.Beta, units.Seconds), estimateText(f.Gamma, units.Seconds), estimateText(f.Bandwidth, units.Rate), 100*f.MAPE, 100*f.Worst))
+			notes = append(notes, fmt.Sprintf("fit: startup %s, each further layer %s, each descriptor %s, %s; held-out error from %s up %.1f %% mean, %.1f %% worst",
+				estimateText(f.Alpha, units.Seconds), estimateText(f.Beta, units.Seconds), estimateText(f.Gamma, units.Seconds), estimateText(f.Bandwidth, units.Rate), units.Bytes(f.ErrorFromBytes), 100*f.MAPE, 100*f.Worst))
 		}
 		for _, n := range f.Notes {
 			notes = append(notes, "fit: "+n)

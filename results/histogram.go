@@ -55,6 +55,15 @@ func (h *Histogram) Moments() (mean, square float64) {
 	return mean, mean*mean + deviation*deviation
 }
 
+// Smallest returns the rank-th smallest duration, counted from 1; 0 of an empty histogram.
+func (h *Histogram) Smallest(rank int64) time.Duration {
+	if h.Count() == 0 {
+		return 0
+	}
+	// The histogram rounds 100·q·count half up to a rank: a quarter keeps clear of it.
+	return h.Quantile((float64(rank) - 0.25) / float64(h.Count()))
+}
+
 // Merge adds another histogram's counts.
 func (h *Histogram) Merge(o *Histogram) {
 	h.h.Merge(o.h)

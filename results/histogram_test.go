@@ -82,6 +82,20 @@ func TestQuantiles(t *testing.T) {
 	}
 }
 
+func TestSmallest(t *testing.T) {
+	for _, n := range []int{1, 2, 5, 10, 99, 1000} {
+		h := upTo(n)
+		for rank := 1; rank <= n; rank++ {
+			if got := h.Smallest(int64(rank)); math.Abs(got.Seconds()*1000/float64(rank)-1) > 0.001 {
+				t.Fatalf("number %d of %d is %v", rank, n, got)
+			}
+		}
+	}
+	if got := NewHistogram().Smallest(1); got != 0 {
+		t.Errorf("the smallest of nothing is %v", got)
+	}
+}
+
 // TestEdges: what lies outside the range counts at its edge, and the maximum is exact.
 func TestEdges(t *testing.T) {
 	for _, c := range []struct {

@@ -81,8 +81,15 @@ type Fit struct {
 	Gamma     Estimate `json:"gamma_seconds_per_descriptor"`
 	Bandwidth Estimate `json:"bandwidth_bytes_per_second"`
 
-	MAPE    float64  `json:"mape"`  // mean error at points that the fit did not see, as a share
-	Worst   float64  `json:"worst"` // greatest such error
+	// The error at points that the fit did not see, as a share: the mean and the
+	// greatest, over batches of at least ErrorFromBytes, which is a layer of the
+	// smallest request; and over all of them.
+	MAPE           float64 `json:"mape"`
+	Worst          float64 `json:"worst"`
+	ErrorFromBytes int64   `json:"error_from_bytes"`
+	MAPEAll        float64 `json:"mape_all"`
+	WorstAll       float64 `json:"worst_all"`
+
 	Points  int      `json:"points"`
 	Notes   []string `json:"notes,omitempty"`
 	Seconds float64  `json:"seconds"` // that calibration took

@@ -149,7 +149,7 @@ func TestDamageIsFound(t *testing.T) {
 				}
 				return
 			}
-			got.want(t, exitCorrupt, "data arrived wrong", "block 0")
+			got.want(t, exitCorrupt, "data arrived wrong", "blocks; request 1, transfer 0")
 			if record.Complete || v.Mismatched == 0 || v.Checked < v.Mismatched || record.Cells[0].Verdict.Status != "fail" {
 				t.Errorf("complete %v, verdict %q, verification %+v", record.Complete, record.Cells[0].Verdict.Status, v)
 			}

@@ -36,6 +36,14 @@ func TestMain(m *testing.M) {
 		}
 		main()
 	}
+	// A process that was meant to be kvbench but is not marked as it would run these
+	// tests, which start further processes: without end.
+	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-test.") {
+		fmt.Fprintf(os.Stderr, "the test binary was started as %q without %s\n", os.Args, asKVBench)
+		os.Exit(97)
+	}
+	// From here on, whatever starts this binary means kvbench.
+	os.Setenv(asKVBench, "1")
 	// Flags that a developer keeps in the environment are not part of a test.
 	for _, v := range os.Environ() {
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "KVBENCH_") && name != requireVar {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"strconv"
 	"strings"
 
@@ -104,11 +105,15 @@ func (f *checkFlags) judge() (bench.Judge, error) {
 
 // parseShare reads 15% or 0.15.
 func parseShare(s string) (float64, error) {
-	if p, ok := strings.CutSuffix(s, "%"); ok {
-		v, err := strconv.ParseFloat(p, 64)
-		return v / 100, err
+	number, percent := strings.CutSuffix(s, "%")
+	v, err := strconv.ParseFloat(number, 64)
+	if err == nil && (math.IsNaN(v) || math.IsInf(v, 0)) {
+		err = strconv.ErrRange
 	}
-	return strconv.ParseFloat(s, 64)
+	if percent {
+		v /= 100
+	}
+	return v, err
 }
 
 // withDevice resolves an auto link from the device that carried the data. A

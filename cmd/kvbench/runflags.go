@@ -132,7 +132,7 @@ func (f *runFlags) plan() (bench.Plan, bench.Load, error) {
 }
 
 // calibrationTime is about how long calibration takes on a fast path.
-const calibrationTime = 5 * time.Second
+const calibrationTime = 6 * time.Second
 
 // parsePrefill reads the emulated prefill of each context; nil without --overlap layer.
 func (f *runFlags) parsePrefill() ([]time.Duration, error) {
