@@ -6,7 +6,7 @@ GO ?= go
 BIN := bin/kvbench
 FUZZTIME ?= 10s
 
-.PHONY: all build run test race fuzz bench compare lint fmt setup clean test-hdr cross
+.PHONY: all build run test race fuzz bench compare lint fmt setup clean test-hdr test-model cross
 
 all: build
 
@@ -35,6 +35,11 @@ fuzz:
 test-hdr: build
 	@scripts/check-hdr ./$(BIN)
 
+# The model against links whose truth is known: shaped pairs of network
+# namespaces. Needs root; takes about four minutes.
+test-model: setup
+	$(GO) test -tags slow -count 1 -run Shaped ./cmd/kvbench
+
 # What must build, and where C is absent.
 cross:
 	for t in linux/amd64 linux/arm64 darwin/arm64; do \
@@ -49,6 +54,7 @@ bench:
 lint:
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt-ed: $$unformatted"; exit 1; fi
 	$(GO) vet ./...
+	$(GO) vet -tags slow ./cmd/kvbench
 	$(GO) tool staticcheck ./...
 
 fmt:

@@ -1,0 +1,161 @@
+//go:build slow
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"kvbench/results"
+)
+
+// The model is held against links whose truth is known: a token bucket passes a
+// given rate, of which a given share is payload. These take minutes, so they are
+// built with the tag slow only; make test-model runs them.
+
+// shaped makes a run between two network namespaces and returns its record.
+func shaped(t *testing.T, rate string, mtu int, args ...string) *results.Run {
+	t.Helper()
+	if runtime.GOOS != "linux" || os.Getuid() != 0 {
+		skipOrFail(t, "netns", "network namespaces need Linux and root")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(t.TempDir(), "run.json")
+	script := filepath.Join("..", "..", "scripts", "netns-link")
+	line := []string{"--rate", rate, "--mtu", fmt.Sprint(mtu),
+		"--", self, "consumer", "--listen", "10.77.0.2:9400", "--once", "--token", "t",
+		"--", self, "producer", "--connect", "10.77.0.2:9400", "--token", "t", "--mtu", fmt.Sprint(mtu), "--framing", "shaped", "--out", out}
+	cmd := exec.CommandContext(t.Context(), script, append(line, args...)...)
+	cmd.Env = append(os.Environ(), asKVBench+"=1")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s at MTU %d, %v: %v\n%s", rate, mtu, args, err, text)
+	}
+	run, err := results.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run
+}
+
+// truth is the payload rate of a shaped link, bytes a second: tbf counts MTU+14
+// bytes for MTU-52 of payload.
+func truth(bitsPerSecond float64, mtu int) float64 {
+	return bitsPerSecond / 8 * float64(mtu-52) / float64(mtu+14)
+}
+
+// TestShapedLinks: the spec is within 3 % of what is measured, the fitted
+// bandwidth within 2 % of the truth, and the fit's error at sizes that it did not
+// see small.
+func TestShapedLinks(t *testing.T) {
+	for _, c := range []struct {
+		rate, link string
+		bits       float64
+		context    string
+		mape       float64
+		worst      float64
+	}{
+		{"200mbit", "200Mbit/s", 200e6, "64", 0.03, 0.08},
+		{"1gbit", "1Gbit/s", 1e9, "128", 0.03, 0.08},
+		// At 5 Gbit/s the host's own pace shows beside the shaper's.
+		{"5gbit", "5Gbit/s", 5e9, "512", 0.08, 0.35},
+	} {
+		for _, mtu := range []int{1500, 9000} {
+			t.Run(fmt.Sprintf("%s/%d", c.rate, mtu), func(t *testing.T) {
+				run := shaped(t, c.rate, mtu, "--model", "llama-3.1-8b", "--context", c.context, "--requests", "10", "--warmup", "1", "--link", c.link)
+				cell, f := run.Cells[0], run.Fit
+				want := truth(c.bits, mtu)
+				t.Logf("spec ratio %.4f, fit %v of %.4g bytes/s, held-out %.3f mean %.3f worst", cell.Predicted.Spec.Ratio, f.Bandwidth, want, f.MAPE, f.Worst)
+				if cell.Bytes < 4e6 {
+					t.Fatalf("requests of %d bytes are too small for this test", cell.Bytes)
+				}
+				if !within(cell.Predicted.Spec.Ratio, 1, 0.03) {
+					t.Errorf("measured is %.4f of the spec", cell.Predicted.Spec.Ratio)
+				}
+				if !within(f.Bandwidth.Value, want, 0.02) {
+					t.Errorf("fitted bandwidth %.5g, truth %.5g", f.Bandwidth.Value, want)
+				}
+				// The truth leaves out the burst, which passes unshaped: a transfer may
+				// read that much faster, 2 ms of a link's rate in a tenth of a second and more.
+				if low, high := *f.Bandwidth.Low, *f.Bandwidth.High; low > want*1.015 || high < want {
+					t.Errorf("fitted bandwidth is %.5g to %.5g, truth %.5g", low, high, want)
+				}
+				if f.MAPE > c.mape || f.Worst > c.worst {
+					t.Errorf("held-out error %.3f mean, %.3f worst", f.MAPE, f.Worst)
+				}
+			})
+		}
+	}
+}
+
+// TestOverlapOnShapedLink: a prefill of 0.5, 1 and 2 times the transfer leaves
+// exposed x + (L-1)·max(0, x-c), within 10 %. Layers are large beside the shaper's
+// burst, which a link that prefill leaves idle saves up.
+func TestOverlapOnShapedLink(t *testing.T) {
+	const layers, bytes = 32, 128 * 131072 // llama-3.1-8b at 128 tokens
+	x := bytes / layers / truth(200e6, 1500)
+	for _, direction := range []string{"push", "pull"} {
+		for _, part := range []float64{0.5, 1, 2} {
+			run := shaped(t, "200mbit", 1500, "--model", "llama-3.1-8b", "--context", "128", "--requests", "5", "--warmup", "1",
+				"--calibrate", "off", "--direction", direction, "--overlap", "layer", "--prefill", fmt.Sprintf("%.3fms", 1000*part*x*layers))
+			want := x + (layers-1)*max(0, x-part*x)
+			got := run.Cells[0].Overlap.Exposed50.Value
+			t.Logf("%s, prefill %g of the transfer: exposed %.4g s, want %.4g s", direction, part, got, want)
+			if !within(got, want, 0.10) {
+				t.Errorf("%s, prefill %g of the transfer: exposed %.4g s, want %.4g s", direction, part, got, want)
+			}
+		}
+	}
+}
+
+// TestQueueingOnShapedLink: under random arrivals the mean response lies between
+// first come first served and fair sharing, or the run says why not; a load above 1
+// is called unstable and grows.
+func TestQueueingOnShapedLink(t *testing.T) {
+	const bytes = 16 * 131072 // llama-3.1-8b at 16 tokens
+	service := bytes / truth(1e9, 1500)
+	for _, utilization := range []float64{0.5, 0.7, 0.9, 1.3} {
+		requests := "600"
+		if utilization > 1 {
+			requests = "200"
+		}
+		run := shaped(t, "1gbit", 1500, "--model", "llama-3.1-8b", "--context", "16", "--requests", requests, "--calibrate", "off",
+			"--rate", fmt.Sprintf("%.3f/s", utilization/service))
+		l := run.Cells[0].Load
+		t.Logf("utilization %.2f (measured %.3f): mean response %.4g s, growth %.2f: %s", utilization, l.Utilization, l.ResponseMeanSeconds, l.Growth, l.Note)
+		if !within(l.Utilization, utilization, 0.1) {
+			t.Errorf("utilization %.3f, want %.2f", l.Utilization, utilization)
+		}
+		if utilization > 1 {
+			if l.Stable || l.Growth < 1.5 || !strings.Contains(l.Note, "unstable") {
+				t.Errorf("a load of %.2f is called stable %v, growth %.2f: %s", utilization, l.Stable, l.Growth, l.Note)
+			}
+			continue
+		}
+		inside := l.ResponseMeanSeconds >= *l.ResponseFCFSSeconds && l.ResponseMeanSeconds <= *l.ResponsePSSeconds
+		if !inside && l.Note == "" || !within(l.ResponseMeanSeconds, *l.ResponseFCFSSeconds, 0.5) && !inside {
+			t.Errorf("utilization %.2f: mean response %.4g s, theory %.4g to %.4g s: %q", utilization, l.ResponseMeanSeconds, *l.ResponseFCFSSeconds, *l.ResponsePSSeconds, l.Note)
+		}
+	}
+}
+
+// TestDescriptorsOnShapedLink: the same bytes in 16, 256 and 4096 pieces, counts
+// that calibration did not time; the fit predicts each within 15 %.
+func TestDescriptorsOnShapedLink(t *testing.T) {
+	for _, block := range []string{"512", "32", "2"} {
+		run := shaped(t, "1gbit", 1500, "--model", "llama-3.1-8b", "--layers", "0", "--context", "4K", "--layout", "paged",
+			"--block-tokens", block, "--fragmentation", "1", "--requests", "8", "--warmup", "1")
+		c := run.Cells[0]
+		t.Logf("%d descriptors: fit ratio %.3f", c.Descriptors, c.Predicted.Fit.Ratio)
+		if !within(c.Predicted.Fit.Ratio, 1, 0.15) {
+			t.Errorf("%d descriptors: measured is %.3f of the fit", c.Descriptors, c.Predicted.Fit.Ratio)
+		}
+	}
+}
