@@ -119,6 +119,17 @@ func refuse(conn *control.Conn, r *control.Refusal) error {
 	return r
 }
 
+// peerEnd says how a peer left the control channel: with a reason, or without.
+func peerEnd(who string, err error) error {
+	switch {
+	case errors.Is(err, control.ErrRefused):
+		return fmt.Errorf("the %s gave up: %w", who, err)
+	case errors.Is(err, control.ErrClosed):
+		return fmt.Errorf("the %s went away: %w", who, err)
+	}
+	return err
+}
+
 // session is one run as the consumer sees it.
 type session struct {
 	side
@@ -140,7 +151,7 @@ func (s *session) prepare(ctx context.Context) (transport.Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := usable(ctx, t, s.plan.Direction); err != nil {
+	if err := usable(ctx, t, s.plan); err != nil {
 		return nil, err
 	}
 	limit := s.consumer.Limits.MemoryBytes
@@ -174,7 +185,7 @@ func (s *session) run(ctx context.Context, t transport.Transport) (err error) {
 	defer func() {
 		// Tell the producer before the data connections break under it.
 		if err != nil && !errors.Is(err, control.ErrClosed) {
-			s.conn.Send(kindFailed, failed{Message: err.Error()})
+			s.conn.Refuse(control.Refuse("failed", "%v", err))
 		}
 		cancel(err)
 		s.disconnect()
@@ -185,7 +196,7 @@ func (s *session) run(ctx context.Context, t transport.Transport) (err error) {
 	}
 	stopped := context.AfterFunc(ctx, func() {
 		if errors.Is(context.Cause(ctx), context.Canceled) {
-			s.conn.Send(kindFailed, failed{Message: "the consumer was stopped"})
+			s.conn.Refuse(control.Refuse("failed", "it was stopped"))
 		}
 		s.conn.Close() // ends the Receive below
 	})
@@ -194,7 +205,7 @@ func (s *session) run(ctx context.Context, t transport.Transport) (err error) {
 		wg.Go(func() {
 			err := tg.watch(ctx, func(request uint64) error { return s.arrived(tg.worker, request) })
 			// A producer that has gone shows on the control channel, with its reason.
-			if err != nil && ctx.Err() == nil && !errors.Is(err, transport.ErrPeer) {
+			if ctx.Err() == nil && !errors.Is(err, transport.ErrPeer) {
 				cancel(err)
 			}
 		})
@@ -223,7 +234,7 @@ func (s *session) connect(ctx context.Context, t transport.Transport) error {
 		return err
 	}
 	defer l.Close()
-	if err := s.conn.Send(kindAccept, accept{Address: l.Address(), Host: s.consumer.Host(s.conn.LocalAddr()), Build: s.consumer.Control.Build}); err != nil {
+	if err := s.conn.Send(kindAccept, accept{Address: l.Address(), Host: s.consumer.Host(onPath(s.conn)), Build: s.consumer.Control.Build}); err != nil {
 		return err
 	}
 	if err := s.allocate(); err != nil {
@@ -243,27 +254,46 @@ func (s *session) acceptWorker(ctx context.Context, l transport.Listener) error 
 	ctx, cancel := context.WithTimeout(ctx, s.plan.patience(s.cells))
 	defer cancel()
 	if s.plan.Direction == Pull {
-		in, err := l.AcceptInitiator(ctx)
+		in, err := whileThere(ctx, s.conn, l.AcceptInitiator)
 		if err != nil {
 			return err
 		}
 		return s.addInitiator(in)
 	}
-	t, err := l.AcceptTarget(ctx)
+	t, err := whileThere(ctx, s.conn, l.AcceptTarget)
 	if err != nil {
 		return err
 	}
 	return s.addTarget(t)
 }
 
+// whileThere accepts, but no longer than the producer is there: one that has gone
+// will not dial any more.
+func whileThere[T any](ctx context.Context, conn *control.Conn, accept func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	watch, enough := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := conn.Lost(watch); err != nil {
+			cancel(fmt.Errorf("the producer went away: %w", err))
+		}
+	}()
+	accepted, err := accept(ctx)
+	enough()
+	<-done
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
+	}
+	cancel(nil)
+	return accepted, err
+}
+
 // step handles one message. It reports whether the producer said goodbye.
 func (s *session) step(ctx context.Context, wg *sync.WaitGroup, cancel context.CancelCauseFunc) (bye bool, err error) {
 	m, err := s.conn.Receive()
 	if err != nil {
-		if errors.Is(err, control.ErrClosed) {
-			err = fmt.Errorf("the producer went away: %w", err)
-		}
-		return false, err
+		return false, peerEnd("producer", err)
 	}
 	switch m.Kind {
 	case kindPhase:
@@ -274,12 +304,6 @@ func (s *session) step(ctx context.Context, wg *sync.WaitGroup, cancel context.C
 		return false, s.phase(ctx, p, cancel)
 	case kindBye:
 		return true, nil
-	case kindFailed:
-		var f failed
-		if err := m.Decode(&f); err != nil {
-			return false, err
-		}
-		return false, fmt.Errorf("the producer gave up: %s", f.Message)
 	}
 	return false, fmt.Errorf("message %q out of place: %w", m.Kind, control.ErrFrame)
 }
@@ -358,10 +382,7 @@ func (s *session) untilPhaseEnd(ctx context.Context) (end phaseEnd, err error) {
 	for {
 		m, err := s.conn.Receive()
 		if err != nil {
-			if errors.Is(err, control.ErrClosed) {
-				err = fmt.Errorf("the producer went away: %w", err)
-			}
-			return end, err
+			return end, peerEnd("producer", err)
 		}
 		switch m.Kind {
 		case kindRequest:
@@ -379,12 +400,6 @@ func (s *session) untilPhaseEnd(ctx context.Context) (end phaseEnd, err error) {
 			}
 		case kindPhaseEnd:
 			return end, m.Decode(&end)
-		case kindFailed:
-			var f failed
-			if err := m.Decode(&f); err != nil {
-				return end, err
-			}
-			return end, fmt.Errorf("the producer gave up: %s", f.Message)
 		default:
 			return end, fmt.Errorf("message %q out of place: %w", m.Kind, control.ErrFrame)
 		}

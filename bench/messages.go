@@ -16,7 +16,7 @@ const (
 	kindPlan       = "plan"        // P: Plan
 	kindAccept     = "accept"      // C: accept
 	kindRegion     = "region"      // the target of a worker: region
-	kindReady      = "ready"       // the initiator: that every worker's region was imported
+	kindReady      = "ready"       // C: that every worker is connected
 	kindPhase      = "phase"       // P: phase
 	kindPhaseReady = "phase_ready" // C
 	kindRequest    = "request"     // P, pulling: request
@@ -24,7 +24,6 @@ const (
 	kindPhaseEnd   = "phase_end"   // P: phaseEnd
 	kindPhaseDone  = "phase_done"  // C: phaseDone
 	kindBye        = "bye"         // P: that it has what it came for
-	kindFailed     = "failed"      // either: failed
 )
 
 type accept struct {
@@ -83,8 +82,4 @@ type phaseDone struct {
 	Path       transport.Path `json:"path"`
 	Record     *Record        `json:"record,omitempty"`  // pulling
 	Samples    []model.Sample `json:"samples,omitempty"` // pulling, calibration
-}
-
-type failed struct {
-	Message string `json:"message"`
 }

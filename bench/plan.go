@@ -85,6 +85,15 @@ func (p Plan) Validate() error {
 	return nil
 }
 
+// PlanError says that a plan cannot be, whatever the hosts: a mistake of whoever made it.
+type PlanError struct{ err error }
+
+// Error implements error.
+func (e *PlanError) Error() string { return e.err.Error() }
+
+// Unwrap returns what is wrong.
+func (e *PlanError) Unwrap() error { return e.err }
+
 // cell is one spec made ready: what moves, and the transfers' descriptors.
 type cell struct {
 	spec        payload.Spec

@@ -113,7 +113,11 @@ func (r *run) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer r.conn.Close()
-	if err := r.connect(ctx, t); err != nil {
+	err = r.connect(ctx, t)
+	if ctx.Err() != nil { // then this side has closed the channel, and not the peer
+		return context.Cause(ctx)
+	}
+	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -123,7 +127,7 @@ func (r *run) run(ctx context.Context) (err error) {
 	err = r.phases(ctx)
 	if err != nil {
 		err = r.explain(ctx, err)
-		r.conn.Send(kindFailed, failed{Message: err.Error()})
+		r.conn.Refuse(control.Refuse("failed", "%v", err))
 		return err
 	}
 	return r.conn.Send(kindBye, struct{}{})
@@ -133,24 +137,24 @@ func (r *run) run(ctx context.Context) (err error) {
 // consumer has agreed.
 func (r *run) prepare(ctx context.Context) (transport.Transport, error) {
 	if err := r.plan.Validate(); err != nil {
-		return nil, err
+		return nil, &PlanError{err}
 	}
 	t, err := pick(r.Transports, r.plan.Transport)
 	if err != nil {
-		return nil, err
+		return nil, &PlanError{err}
 	}
-	if err := usable(ctx, t, r.plan.Direction); err != nil {
+	if err := usable(ctx, t, r.plan); err != nil {
 		return nil, err
 	}
 	need, tokens, err := r.plan.memory()
 	if err != nil {
-		return nil, err
+		return nil, &PlanError{err}
 	}
 	if err := r.checkHostMemory(need, tokens); err != nil {
 		return nil, err
 	}
 	if r.cells, err = r.plan.cells(); err != nil {
-		return nil, err
+		return nil, &PlanError{err}
 	}
 	source, dest, tokens := spans(r.cells)
 	needed := source
@@ -185,7 +189,7 @@ func (r *run) connect(ctx context.Context, t transport.Transport) error {
 	if err := r.conn.Expect(kindAccept, &a, setupTimeout); err != nil {
 		return err
 	}
-	r.outcome.Producer.Host = r.Host(r.conn.LocalAddr())
+	r.outcome.Producer.Host = r.Host(onPath(r.conn))
 	r.outcome.Consumer.Host = a.Host
 	if err := r.allocate(); err != nil {
 		return err
@@ -244,10 +248,7 @@ func (r *run) receive() error {
 	for {
 		m, err := r.conn.Receive()
 		if err != nil {
-			if errors.Is(err, control.ErrClosed) {
-				return fmt.Errorf("the consumer went away: %w", err)
-			}
-			return err
+			return peerEnd("consumer", err)
 		}
 		switch m.Kind {
 		case kindChecked:
@@ -259,12 +260,6 @@ func (r *run) receive() error {
 				return fmt.Errorf("check of worker %d out of place: %w", c.Worker, control.ErrFrame)
 			}
 			r.checked[c.Worker] <- c
-		case kindFailed:
-			var f failed
-			if err := m.Decode(&f); err != nil {
-				return err
-			}
-			return fmt.Errorf("the consumer gave up: %s", f.Message)
 		default:
 			if len(r.inbox) == cap(r.inbox) {
 				return fmt.Errorf("message %q out of place: %w", m.Kind, control.ErrFrame)
@@ -276,15 +271,23 @@ func (r *run) receive() error {
 
 // await takes the next message of the given kind.
 func (r *run) await(ctx context.Context, kind string, v any) error {
+	var m control.Message
 	select {
-	case m := <-r.inbox:
-		if m.Kind != kind {
-			return fmt.Errorf("wait for %q message: got %q: %w", kind, m.Kind, control.ErrFrame)
+	case m = <-r.inbox:
+	case <-r.lost:
+		// What came before the end still counts.
+		select {
+		case m = <-r.inbox:
+		default:
+			return r.lostErr
 		}
-		return m.Decode(v)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	if m.Kind != kind {
+		return fmt.Errorf("wait for %q message: got %q: %w", kind, m.Kind, control.ErrFrame)
+	}
+	return m.Decode(v)
 }
 
 // watchTargets takes notices, when pulling, so that reads never wait for their consumer.
@@ -292,7 +295,7 @@ func (r *run) watchTargets(ctx context.Context, cancel context.CancelCauseFunc) 
 	for _, t := range r.targets {
 		go func() {
 			err := t.watch(ctx, func(uint64) error { return nil })
-			if err != nil && ctx.Err() == nil && !errors.Is(err, transport.ErrClosed) {
+			if ctx.Err() == nil && !errors.Is(err, transport.ErrClosed) {
 				cancel(err)
 			}
 		}()
@@ -377,7 +380,7 @@ func (r *run) calibratePath(ctx context.Context) error {
 	}
 	start := time.Now()
 	defer func() { r.outcome.CalibrationSeconds += time.Since(start).Seconds() }()
-	p := phase{Kind: calibratePhase, Calibrate: calibration{Seed: r.plan.RunID, Budget: r.load.Calibrate, Share: len(r.cells) + 1}}
+	p := phase{Kind: calibratePhase, Calibrate: calibration{Seed: r.load.Seed, Budget: r.load.Calibrate, Share: len(r.cells) + 1}}
 	if err := r.begin(ctx, p); err != nil {
 		return err
 	}
@@ -399,23 +402,19 @@ func (r *run) calibratePath(ctx context.Context) error {
 func (r *run) measureCell(ctx context.Context, index int) error {
 	c := &r.cells[index]
 	pace := r.pace(index)
-	if err := r.begin(ctx, phase{Kind: measurePhase, Cell: index, Pace: pace}); err != nil {
-		return err
-	}
 	r.outcome.Cells = append(r.outcome.Cells, CellOutcome{cell: c, Pace: pace})
 	out := &r.outcome.Cells[len(r.outcome.Cells)-1]
 	before := r.arrivals()
-	r.meter.reset()
 	tally := &tally{total: int64(r.load.Warmup)}
-	errRun := r.workers(ctx, c, tally, pace, true)
-	out.Warmup = tally.finished
-	if errRun == nil {
-		tally.reset(r.load)
-		errRun = r.workers(ctx, c, tally, pace, false)
+	if _, err := r.stage(ctx, c, tally, phase{Kind: measurePhase, Cell: index, Pace: pace}, true); err != nil {
+		out.Verify = tally.verdict
+		return err
 	}
+	out.Warmup = tally.finished
+	tally.reset(r.load)
+	done, errRun := r.stage(ctx, c, tally, phase{Kind: measurePhase, Cell: index, Pace: pace}, false)
 	out.ProducerCPU = r.meter.seconds()
 	out.Verify = tally.verdict
-	done, err := r.end(ctx, errRun != nil)
 	out.ConsumerCPU = done.CPUSeconds
 	out.Record = done.Record
 	if r.plan.Direction == Push {
@@ -428,9 +427,6 @@ func (r *run) measureCell(ctx context.Context, index int) error {
 	if errRun != nil {
 		return errRun
 	}
-	if err != nil {
-		return err
-	}
 	if out.Record == nil {
 		return fmt.Errorf("the consumer sent no record: %w", control.ErrFrame)
 	}
@@ -439,6 +435,21 @@ func (r *run) measureCell(ctx context.Context, index int) error {
 	}
 	out.Complete = true
 	return nil
+}
+
+// stage runs one phase of requests from its announcement to its end. It returns
+// the consumer's half also with an error.
+func (r *run) stage(ctx context.Context, c *cell, t *tally, p phase, warmup bool) (phaseDone, error) {
+	if err := r.begin(ctx, p); err != nil {
+		return phaseDone{}, err
+	}
+	r.meter.reset()
+	errRun := r.workers(ctx, c, t, p.Pace, warmup)
+	done, err := r.end(ctx, errRun != nil)
+	if errRun != nil {
+		return done, errRun
+	}
+	return done, err
 }
 
 // arrivals counts, when pulling, the requests that this side was told of.

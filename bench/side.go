@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"kvbench/internal/control"
@@ -99,16 +100,39 @@ func (s *side) addInitiator(in transport.Initiator) error {
 	return nil
 }
 
-// path returns what carried the data, from the first worker's endpoint; streams
-// of all workers are of one kind.
+// path returns what carried the data: the first worker's lane, since those of all
+// are of one kind, with the counters of all.
 func (s *side) path() transport.Path {
-	if len(s.initiators) > 0 {
-		return s.initiators[0].Path()
+	var endpoints []transport.Endpoint
+	for _, i := range s.initiators {
+		endpoints = append(endpoints, i)
 	}
-	if len(s.targets) > 0 {
-		return s.targets[0].Path()
+	for _, t := range s.targets {
+		endpoints = append(endpoints, t)
 	}
-	return transport.Path{}
+	var path transport.Path
+	for n, e := range endpoints {
+		p := e.Path()
+		if n == 0 {
+			path = p
+			continue
+		}
+		path.Counters.Packets += p.Counters.Packets
+		path.Counters.Retransmits += p.Counters.Retransmits
+		path.Counters.ReceiveWindowLimited = max(path.Counters.ReceiveWindowLimited, p.Counters.ReceiveWindowLimited)
+	}
+	return path
+}
+
+// onPath is the address whose interface carries the run. Between two addresses of
+// one host that is the loopback, whatever interface they belong to.
+func onPath(c *control.Conn) net.Addr {
+	local, okLocal := c.LocalAddr().(*net.TCPAddr)
+	remote, okRemote := c.RemoteAddr().(*net.TCPAddr)
+	if okLocal && okRemote && local.IP.Equal(remote.IP) {
+		return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}
+	}
+	return c.LocalAddr()
 }
 
 // disconnect ends the workers' connections. After it no memory is touched.
@@ -156,13 +180,16 @@ func pick(transports []transport.Transport, name string) (transport.Transport, e
 }
 
 // usable checks that a transport can do what a plan asks.
-func usable(ctx context.Context, t transport.Transport, d Direction) error {
+func usable(ctx context.Context, t transport.Transport, p Plan) error {
 	if err := t.Probe(ctx); err != nil {
 		return err
 	}
 	can := t.Capabilities()
-	if d == Push && !can.Write || d == Pull && !can.Read {
-		return fmt.Errorf("transport %s cannot %s: %w", t.Name(), d, transport.ErrUnsupported)
+	if p.Direction == Push && !can.Write || p.Direction == Pull && !can.Read {
+		return &PlanError{fmt.Errorf("transport %s cannot %s: %w", t.Name(), p.Direction, transport.ErrUnsupported)}
+	}
+	if can.MaxStreams > 0 && p.Config.Streams > can.MaxStreams {
+		return &PlanError{fmt.Errorf("%d streams: transport %s has at most %d", p.Config.Streams, t.Name(), can.MaxStreams)}
 	}
 	return nil
 }

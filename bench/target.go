@@ -17,7 +17,7 @@ type target struct {
 	arrived   atomic.Int64 // whole requests
 }
 
-// watch takes notices until the connection ends. whole is called for each
+// watch takes notices until the connection ends, and returns why. whole is called for each
 // request whose last transfer was delivered.
 func (t *target) watch(ctx context.Context, whole func(request uint64) error) error {
 	var notices [64]transport.Notice

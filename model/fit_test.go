@@ -377,7 +377,7 @@ func TestFitFrom(t *testing.T) {
 	if whole.Predict(0, 0, 0) != (Interval{}) {
 		t.Error("no transfer costs time")
 	}
-	if s := whole.Outside(1, 1, 1<<40); !strings.Contains(s, "calibrated up to") {
+	if s := whole.Outside(1, 1, 1<<40); !strings.Contains(s, "larger than the largest batch") {
 		t.Errorf("outside: %q", s)
 	}
 	for _, s := range []string{whole.Outside(1e4, 1, 1), whole.Outside(1, 1e5, 1)} {

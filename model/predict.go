@@ -193,11 +193,11 @@ func (f Fit) Outside(transfers, descriptors int, bytes int64) string {
 	case len(f.Residuals) == 0:
 		return ""
 	case transfers > 2*k:
-		return fmt.Sprintf("%d transfers a batch, calibrated up to %d", transfers, k)
+		return fmt.Sprintf("requests have more layers than the batches that were calibrated, %d", k)
 	case descriptors > 2*n:
-		return fmt.Sprintf("%d descriptors, calibrated up to %d", descriptors, n)
+		return fmt.Sprintf("requests have more descriptors than the batches that were calibrated, %d", n)
 	case bytes > 2*s:
-		return fmt.Sprintf("%s, calibrated up to %s", units.Bytes(bytes), units.Bytes(s))
+		return fmt.Sprintf("requests are larger than the largest batch that was calibrated, %s", units.Bytes(s))
 	}
 	return ""
 }

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -97,7 +98,7 @@ func predictionCells(p *results.Prediction) (seconds, ratio Cell) {
 
 // runNotes are the lines under a run's table.
 func runNotes(r *results.Run) []string {
-	notes := []string{fmt.Sprintf("path: %s over %s, %s to %s", r.Transport.Name, r.Transport.Lane, r.Producer.Host.Hostname, r.Consumer.Host.Hostname)}
+	notes := []string{fmt.Sprintf("path: %s, %s to %s", r.Transport.Lane, r.Producer.Host.Hostname, r.Consumer.Host.Hostname)}
 	if r.Link != nil {
 		notes = append(notes, fmt.Sprintf("spec: %s at %s, %.4f of it payload (%s)", r.Link.Name, units.BitRate(r.Link.BytesPerSecond), r.Link.FramingFactor, r.Link.FramingBasis))
 	}
@@ -111,11 +112,14 @@ func runNotes(r *results.Run) []string {
 		}
 	}
 	quantile := false
+	var asides []string // each said once, whatever the number of cells
 	for _, c := range r.Cells {
 		quantile = quantile || c.Latency.Service.P99Ns == nil
 		context := units.Tokens(c.ContextTokens)
 		if p := c.Predicted.Fit; p != nil && p.Note != "" {
-			notes = append(notes, fmt.Sprintf("%s: fit: %s", context, p.Note))
+			if !slices.Contains(asides, p.Note) {
+				asides = append(asides, p.Note)
+			}
 		}
 		if o := c.Overlap; o != nil {
 			notes = append(notes, fmt.Sprintf("%s: under a prefill of %s, exposed %s%s", context, units.Seconds(o.PrefillSeconds), estimateText(o.Exposed50, units.Seconds), exposedText(o)))
@@ -132,6 +136,9 @@ func runNotes(r *results.Run) []string {
 		if c.WorkingSetBytes < c.Bytes {
 			notes = append(notes, fmt.Sprintf("%s: %s of memory reused for the %s of a request", context, units.BinaryBytes(c.WorkingSetBytes), units.BinaryBytes(c.Bytes)))
 		}
+	}
+	for _, a := range asides {
+		notes = append(notes, "fit: "+a)
 	}
 	if quantile {
 		notes = append(notes, "-: too few samples behind it (p99 needs 100)")

@@ -93,6 +93,8 @@ type Fit struct {
 	Points  int      `json:"points"`
 	Notes   []string `json:"notes,omitempty"`
 	Seconds float64  `json:"seconds"` // that calibration took
+	// Source is the record that the calibration was taken from; empty: this run's own.
+	Source string `json:"source,omitempty"`
 	// Samples are what was fitted, so that a fit can be made again from the record.
 	Samples []Sample `json:"samples"`
 }

@@ -77,6 +77,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 
 func exitStatus(err error) int {
 	var usage usageError
+	var plan *bench.PlanError
 	switch {
 	case err == nil:
 		return exitDone
@@ -84,7 +85,7 @@ func exitStatus(err error) int {
 		return exitCorrupt
 	case errors.Is(err, errOutside):
 		return exitOutside
-	case errors.As(err, &usage):
+	case errors.As(err, &usage), errors.As(err, &plan):
 		return exitUsage
 	}
 	return exitFailed

@@ -102,7 +102,8 @@ func TestPredictFramingByMTU(t *testing.T) {
 	}
 }
 
-// TestUsage has command lines that are wrong, and what each must be told. Nothing is started by any.
+// TestUsage has command lines that are wrong or ask for what cannot be, and what
+// each must be told.
 func TestUsage(t *testing.T) {
 	dir := t.TempDir()
 	out := filepath.Join(dir, "run.json")
@@ -130,7 +131,7 @@ func TestUsage(t *testing.T) {
 		{"loopback --context 1K,,2K", exitUsage, []string{"--context"}},
 		{"loopback --context 99999999T", exitUsage, []string{"99999999T"}},
 		{"loopback --context 1000000000", exitFailed, []string{"298 TiB", "each", "--context", "--pool"}},
-		{"loopback --context 9000000000000", exitFailed, []string{"TiB", "--context"}},
+		{"loopback --context 9000000000000", exitUsage, []string{"9000000000000 tokens", "lower the context"}},
 		{"producer --connect 127.0.0.1:9 --context 1000000000", exitFailed, []string{"the producer", "298 TiB", "--context"}},
 		{"loopback --context 1K --concurrency 1000", exitFailed, []string{"GiB", "1000", "--concurrency"}},
 		{"loopback --model lama-2-70b", exitUsage, []string{"llama-2-70b"}},
@@ -152,13 +153,13 @@ func TestUsage(t *testing.T) {
 		{"loopback --streams 0", exitUsage, []string{"--streams"}},
 		{"loopback --pool 0", exitUsage, []string{"--pool"}},
 		{"loopback --pool -1", exitUsage, []string{"--pool"}},
-		{"loopback --pool 1KiB --context 1K", exitUsage, []string{"raise the pool"}},
+		{"loopback --pool 1KiB --context 1K", exitFailed, []string{"raise the pool"}},
 		{"loopback --socket-buffer 2GiB", exitUsage, []string{"--socket-buffer"}},
 		{"loopback --layers 79-70", exitUsage, []string{"--layers"}},
 		{"loopback --layers 0-100", exitUsage, []string{"layers", "79"}},
 		{"loopback --tp 3", exitUsage, []string{"tp 3", "divisor"}},
 		{"loopback --rank 1", exitUsage, []string{"--rank", "0:0"}},
-		{"loopback --rank 5:0", exitUsage, []string{"0 to 0"}},
+		{"loopback --rank 5:0", exitFailed, []string{"0 to 0"}},
 		{"loopback --layout spiral", exitUsage, []string{"contiguous or paged"}},
 		{"loopback --layout paged --fragmentation 2", exitUsage, []string{"0 to 1"}},
 		{"loopback --block-tokens 0", exitUsage, []string{"at least one token"}},

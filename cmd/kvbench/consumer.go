@@ -107,6 +107,9 @@ func (a *app) consume(ctx context.Context, f *consumerFlags) error {
 		},
 	}
 	err = c.Serve(ctx, l, f.once)
+	if f.once && errors.Is(err, context.Canceled) {
+		return errors.New("stopped before the run was done")
+	}
 	if errors.Is(err, context.Canceled) || ctx.Err() != nil && !f.once {
 		return nil // stopped, as asked
 	}

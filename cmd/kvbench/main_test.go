@@ -44,6 +44,9 @@ func TestMain(m *testing.M) {
 	}
 	// From here on, whatever starts this binary means kvbench.
 	os.Setenv(asKVBench, "1")
+	// From here on every child of this process is kvbench. One that took itself for
+	// a test would run all of them, and they more of it.
+	os.Setenv(asKVBench, "1")
 	// Flags that a developer keeps in the environment are not part of a test.
 	for _, v := range os.Environ() {
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "KVBENCH_") && name != requireVar {
@@ -131,7 +134,7 @@ func (l launch) start(t *testing.T, args ...string) *process {
 func (l launch) startProgram(t *testing.T, program string, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, cmd: exec.Command(program, args...), ended: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), append(l.env, asKVBench+"=1", mark+"="+markOf(t))...)
+	p.cmd.Env = append(os.Environ(), append(l.env, mark+"="+markOf(t))...)
 	p.cmd.Dir = l.dir
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
 	p.cmd.WaitDelay = 5 * time.Second

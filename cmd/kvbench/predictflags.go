@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"kvbench/bench"
 	"kvbench/internal/hostinfo"
 	"kvbench/model"
+	"kvbench/results"
 )
 
 // linkFlags say what a spec sheet promises of the path.
@@ -56,7 +58,7 @@ func (f *checkFlags) register(cmd *cobra.Command) {
 	f.linkFlags.register(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.link, "link", "auto", "the path's link for the spec prediction: auto (the device's rate), "+linkHelp)
-	flags.StringVar(&f.calibrate, "calibrate", "auto", "auto: time the path before measuring, for the fitted prediction; off: do not")
+	flags.StringVar(&f.calibrate, "calibrate", "auto", "auto: time the path between measurements, for the fitted prediction; off: do not; FILE: use the calibration of an earlier run record")
 	flags.BoolVar(&f.check, "check", false, "exit with 3 where measured and predicted differ by more than --tolerance")
 	f.registerJudge(cmd)
 }
@@ -84,16 +86,34 @@ func (f *checkFlags) assumptions() (bench.Assumptions, error) {
 		a.Link = &link
 	}
 	if f.calibrate != "auto" && f.calibrate != "off" {
-		return a, usagef("--calibrate %q is not known: choose auto or off", f.calibrate)
+		if a.Calibration, err = calibration(f.calibrate); err != nil {
+			return a, err
+		}
 	}
 	a.Judge, err = f.judge()
 	return a, err
+}
+
+// calibration reads the fit of an earlier run.
+func calibration(path string) (*results.Fit, error) {
+	record, err := results.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("--calibrate is auto, off or a run record: %w", err)
+	}
+	if _, err := bench.FitOf(record); err != nil {
+		return nil, fmt.Errorf("--calibrate %s: %w", path, err)
+	}
+	record.Fit.Source = path
+	return record.Fit, nil
 }
 
 func (f *checkFlags) judge() (bench.Judge, error) {
 	tolerance, err := parseShare(f.tolerance)
 	if err != nil || tolerance <= 0 {
 		return bench.Judge{}, usagef("--tolerance %q is not a share above 0 such as 15%% or 0.15", f.tolerance)
+	}
+	if len(f.against) == 0 {
+		return bench.Judge{}, usagef("--against is empty: choose spec, fit or both")
 	}
 	for _, against := range f.against {
 		if against != "spec" && against != "fit" {

@@ -82,6 +82,9 @@ func (a *app) measure(cmd *cobra.Command, f *runFlags, reach func(context.Contex
 	outcome, errRun := producer.Run(cmd.Context(), plan, load)
 	bar.close()
 	if errRun != nil && len(outcome.Cells) == 0 && len(outcome.Samples) == 0 {
+		if errors.Is(errRun, context.Canceled) {
+			return errors.New("interrupted before anything was measured")
+		}
 		return errRun
 	}
 	if errors.Is(errRun, context.Canceled) {

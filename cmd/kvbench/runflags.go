@@ -122,7 +122,7 @@ func (f *runFlags) plan() (bench.Plan, bench.Load, error) {
 	if f.requests < 1 && f.duration == 0 || f.warmup < 0 || f.duration < 0 {
 		return p, l, usagef("--requests needs at least 1 (or give --duration); --warmup and --duration cannot be negative")
 	}
-	if f.check.calibrate != "off" {
+	if f.check.calibrate == "auto" {
 		l.Calibrate = calibrationTime
 	}
 	var id [8]byte

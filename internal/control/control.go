@@ -8,6 +8,7 @@
 package control
 
 import (
+	"bufio"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -75,6 +76,7 @@ func (m Message) Decode(v any) error {
 // goroutine, Receive from one.
 type Conn struct {
 	net   net.Conn
+	in    *bufio.Reader // of net
 	limit int
 
 	mu sync.Mutex // serializes writes
@@ -99,7 +101,7 @@ func (c *Conn) Send(kind string, body any) error {
 
 // Receive waits for a message. A Refusal from the peer is returned as an error.
 func (c *Conn) Receive() (Message, error) {
-	m, err := readFrame(c.net, c.limit)
+	m, err := readFrame(c.in, c.limit)
 	if err != nil {
 		return Message{}, err
 	}
@@ -129,6 +131,27 @@ func (c *Conn) Expect(kind string, v any, d time.Duration) error {
 		return fmt.Errorf("wait for %q message: got %q: %w", kind, m.Kind, ErrFrame)
 	}
 	return m.Decode(v)
+}
+
+// Lost waits until the peer has closed the channel, and returns ErrClosed; or
+// until it says something or the context ends, and returns nil. It is for a time
+// in which nobody receives: it must not run beside Receive or Expect.
+func (c *Conn) Lost(ctx context.Context) error {
+	woken := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(woken)
+		c.net.SetReadDeadline(time.Now())
+	})
+	_, err := c.in.Peek(1)
+	if !stop() {
+		<-woken
+		c.net.SetReadDeadline(time.Time{})
+		return nil
+	}
+	if err != nil {
+		return readError(err)
+	}
+	return nil
 }
 
 // Refuse tells the peer why this side will not go on.

@@ -230,3 +230,58 @@ func testTLS(t *testing.T) (server, client *tls.Config) {
 	pool.AddCert(cert)
 	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}, &tls.Config{RootCAs: pool}
 }
+
+// TestLost watches a channel on which nobody receives.
+func TestLost(t *testing.T) {
+	serverTLS, clientTLS := testTLS(t)
+	for name, o := range map[string][2]Options{"plain": {}, "TLS": {{TLS: clientTLS}, {TLS: serverTLS}}} {
+		t.Run(name, func(t *testing.T) {
+			p, c, errP, errC := meet(t, o[0], o[1])
+			if errP != nil || errC != nil {
+				t.Fatal(errP, errC)
+			}
+			// The watch ends with its context and leaves the channel as it was.
+			ctx, cancel := context.WithCancel(t.Context())
+			watched := make(chan error, 1)
+			go func() { watched <- c.Lost(ctx) }()
+			cancel()
+			if err := <-watched; err != nil {
+				t.Errorf("Lost under an ended context: %v", err)
+			}
+			if err := p.Send("plan", 1); err != nil {
+				t.Fatal(err)
+			}
+			// What the peer says ends it too, and is still there to be received.
+			if err := c.Lost(t.Context()); err != nil {
+				t.Errorf("Lost with a message waiting: %v", err)
+			}
+			var n int
+			if err := c.Expect("plan", &n, time.Second); err != nil || n != 1 {
+				t.Errorf("Expect after Lost: %d, %v", n, err)
+			}
+			p.Close()
+			if err := c.Lost(t.Context()); !errors.Is(err, ErrClosed) {
+				t.Errorf("Lost after the peer closed: %v, want ErrClosed", err)
+			}
+		})
+	}
+}
+
+// TestSilentPeer: a peer that says nothing is given up in time, and is said to be silent.
+func TestSilentPeer(t *testing.T) {
+	t.Parallel()
+	a, b := net.Pipe()
+	defer a.Close()
+	start := time.Now()
+	_, err := Accept(t.Context(), b, Options{})
+	if err == nil || !strings.Contains(err.Error(), "no answer") || time.Since(start) > handshakeTimeout+time.Second {
+		t.Errorf("after %v: %v", time.Since(start), err)
+	}
+	c, d := net.Pipe()
+	defer c.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Accept(ctx, d, Options{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("under an ended context: %v", err)
+	}
+}

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bufio"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -88,7 +89,7 @@ type greeting func(c *Conn, o Options, binding []byte) error
 
 // greet runs one side of the handshake under the context.
 func greet(ctx context.Context, c net.Conn, o Options, g greeting) (*Conn, error) {
-	conn := &Conn{net: c, limit: greetingLimit}
+	conn := &Conn{net: c, in: bufio.NewReader(c), limit: greetingLimit}
 	if deadline, ok := ctx.Deadline(); ok {
 		if err := c.SetReadDeadline(deadline); err != nil {
 			c.Close()
@@ -106,6 +107,11 @@ func greet(ctx context.Context, c net.Conn, o Options, g greeting) (*Conn, error
 	stop()
 	if err != nil {
 		c.Close()
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			err = fmt.Errorf("no answer from the peer within %v: %w", handshakeTimeout, ctx.Err())
+		} else if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
 		return nil, err
 	}
 	conn.limit = frameLimit

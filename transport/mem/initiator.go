@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"kvbench/transport"
@@ -21,7 +20,6 @@ type initiator struct {
 	completed   chan transport.Completion
 	held        *transport.Completion
 	stopped     chan struct{} // closed when the copying goroutine has ended
-	once        sync.Once
 	seen        map[int64]bool // places written before, for Stale
 }
 

@@ -133,7 +133,6 @@ func (t *target) moveFrame(s *stream, h header, buf, mem []byte) error {
 			return err
 		}
 	}
-	s.received.add(0, int64(headerSize+len(table)))
 	if err := checkRanges(h, table, int64(len(mem))); err != nil {
 		return err
 	}

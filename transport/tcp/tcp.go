@@ -92,7 +92,7 @@ func dialStream(ctx context.Context, hostPort string, h hello, cfg transport.Con
 	d := net.Dialer{Timeout: cfg.PeerTimeout}
 	c, err := d.DialContext(ctx, "tcp", hostPort)
 	if err != nil {
-		return nil, fmt.Errorf("dial data stream: %w: %w", transport.ErrPeer, err)
+		return nil, fmt.Errorf("dial data stream: %w: %w; data comes in on a port of its own beside the control port, which a firewall must let through", transport.ErrPeer, err)
 	}
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer stop()

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"kvbench/results"
+)
+
+// The link that these tests run on, whose truth is known: tbf counts 1514 bytes
+// for each frame of 1448 bytes of payload.
+const (
+	linkRate    = 1e9 / 8                  // bytes a second
+	linkGoodput = linkRate * 1448.0 / 1514 // 119.5e6
+)
+
+// netnsLink is the script that makes two hosts of this one.
+func netnsLink(t *testing.T) string {
+	t.Helper()
+	script, err := filepath.Abs("../../scripts/netns-link")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return script
+}
+
+// needTwoHosts ends the test where network namespaces cannot be made.
+func needTwoHosts(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("two hosts take a while")
+	}
+	out, err := exec.Command(netnsLink(t), "--port", "0", "--", "true", "--", "true").CombinedOutput()
+	if err != nil {
+		skipOrFail(t, "netns", fmt.Sprintf("two hosts cannot be made here: %s", bytes.TrimSpace(out)))
+	}
+}
+
+// onLink runs a server command and a client command on two hosts that a link of
+// 1 Gbit/s at MTU 1500 joins.
+func onLink(t *testing.T, server, client []string) output {
+	t.Helper()
+	args := append([]string{"--rate", "1gbit", "--mtu", "1500", "--"}, server...)
+	return launch{}.startProgram(t, netnsLink(t), append(append(args, "--"), client...)...).end(2 * patience)
+}
+
+// self is this program's command line.
+func self(t *testing.T, args ...string) []string {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append([]string{path}, args...)
+}
+
+// measureOnLink runs llama-2-70b over the link and returns the record.
+func measureOnLink(t *testing.T, status int, args ...string) *results.Run {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "run.json")
+	got := onLink(t,
+		self(t, "consumer", "--listen", "10.77.0.2:9400", "--token", "for-a-test"),
+		self(t, append([]string{"producer", "--connect", "10.77.0.2:9400", "--token", "for-a-test", "--calibrate", "off", "--warmup", "1", "--out", out}, args...)...))
+	got.want(t, status)
+	if t.Failed() {
+		t.FailNow()
+	}
+	return readRun(t, out)
+}
+
+// TestTwoHosts measures a link whose goodput is known, in both directions of
+// initiation. One of three tries has to agree: on a busy machine the shaper itself
+// is sometimes late, and what it lost then no measurement can find.
+func TestTwoHosts(t *testing.T) {
+	needTwoHosts(t)
+	for _, direction := range []string{"push", "pull"} {
+		t.Run(direction, func(t *testing.T) {
+			var wrong []string
+			for range 3 {
+				r := measureOnLink(t, exitDone, "--context", "128,256", "--requests", "3", "--direction", direction, "--link", "1Gbit/s", "--mtu", "1500", "--verify", "full")
+				if wrong = offTruth(t, r); len(wrong) == 0 {
+					return
+				}
+			}
+			t.Error(strings.Join(wrong, "; "))
+		})
+	}
+}
+
+// offTruth lists where a record is further from the truth than it may be.
+func offTruth(t *testing.T, r *results.Run) (wrong []string) {
+	t.Helper()
+	if r.Producer.Host.Device.Name != "v0" || r.Producer.Host.Device.MTU != 1500 || !strings.Contains(r.Transport.Lane, "v0") {
+		t.Errorf("the record names device %+v and lane %q", r.Producer.Host.Device, r.Transport.Lane)
+	}
+	for _, c := range r.Cells {
+		if want := 327680 * c.ContextTokens; c.Bytes != want || c.Verify.Mismatched != 0 || c.Verify.Checked == 0 {
+			t.Errorf("%d bytes at %d tokens, verification %+v", c.Bytes, c.ContextTokens, c.Verify)
+		}
+		seconds := float64(*c.Latency.Service.P50Ns) / 1e9
+		if goodput := float64(c.Bytes) / seconds; !within(goodput, linkGoodput, 0.03) {
+			wrong = append(wrong, fmt.Sprintf("%d tokens: %.4g B/s measured, the link carries %.4g", c.ContextTokens, goodput, linkGoodput))
+		}
+		// The spec counts every byte on a wire, which a shaper does not have.
+		if ratio := c.Predicted.Spec.Ratio; ratio < 0.97 || ratio > 1.05 {
+			wrong = append(wrong, fmt.Sprintf("%d tokens: %.4f of what the link's data sheet says", c.ContextTokens, ratio))
+		}
+		if ratio := c.Predicted.Spec.Ratio * c.Predicted.Spec.Seconds / (float64(c.Bytes) / linkGoodput); !within(ratio, 1, 0.03) {
+			wrong = append(wrong, fmt.Sprintf("%d tokens: %.4f of what the shaper allows", c.ContextTokens, ratio))
+		}
+	}
+	return wrong
+}
+
+// TestTwoHostsShaped asks for the prediction that the shaper's own arithmetic makes.
+func TestTwoHostsShaped(t *testing.T) {
+	needTwoHosts(t)
+	r := measureOnLink(t, exitDone, "--context", "128", "--requests", "3", "--link", "1Gbit/s", "--framing", "shaped", "--check", "--tolerance", "10%")
+	p := r.Cells[0].Predicted.Spec
+	if want := float64(r.Cells[0].Bytes) / linkGoodput; !within(p.Seconds, want, 1e-6) {
+		t.Errorf("predicted %.6f s, by hand %.6f", p.Seconds, want)
+	}
+	if r.Link.MTU != 1500 { // from the device: --mtu was not given
+		t.Errorf("MTU %d", r.Link.MTU)
+	}
+	if r.Cells[0].Verdict.Status == "fail" {
+		t.Errorf("ratio %.4f: %s", p.Ratio, r.Cells[0].Verdict.Reason)
+	}
+}
+
+// TestWrongLinkIsCaught: a link that is named too fast fails the check, with a reason.
+func TestWrongLinkIsCaught(t *testing.T) {
+	needTwoHosts(t)
+	r := measureOnLink(t, exitOutside, "--context", "64", "--requests", "3", "--link", "100gbe", "--check", "--tolerance", "15%")
+	if v := r.Cells[0].Verdict; v.Status != "fail" || v.Limiter == "" || v.Evidence == "" {
+		t.Errorf("verdict %+v", v)
+	}
+}
+
+// TestPrintedCommand runs, on the other host, the command that a consumer prints.
+func TestPrintedCommand(t *testing.T) {
+	needTwoHosts(t)
+	printed := filepath.Join(t.TempDir(), "printed")
+	// What sh finds as $0 and $@ are the words after its script.
+	got := onLink(t,
+		append([]string{"sh", "-c", `exec "$0" "$@" >` + printed}, self(t, "consumer", "--listen", "0.0.0.0:9400")...),
+		append([]string{"sh", "-c", `until command=$(sed -n 's/^  kvbench //p' ` + printed + ` | grep .); do sleep 0.05; done; exec "$0" $command "$@"`}, self(t, small...)...))
+	got.want(t, exitDone)
+	if b, err := os.ReadFile(printed); err != nil || !strings.Contains(string(b), "kvbench producer --connect 10.77.0.2:9400 --token ") {
+		t.Errorf("the consumer printed %q, %v", b, err)
+	}
+}
+
+// TestNetnsLinkCleansUp after each signal, and passes on what the client says.
+func TestNetnsLinkCleansUp(t *testing.T) {
+	needTwoHosts(t)
+	for _, c := range []struct {
+		signal os.Signal
+		status int
+	}{{nil, 7}, {os.Interrupt, 130}, {syscall.SIGTERM, 143}, {syscall.SIGHUP, 129}} {
+		client := "exit 7"
+		if c.signal != nil {
+			client = "echo running; exec sleep 60"
+		}
+		p := launch{}.startProgram(t, netnsLink(t), "--port", "0", "--", "sleep", "60", "--", "sh", "-c", client)
+		if c.signal != nil {
+			p.stdout.await(t, "running")
+			p.signal(c.signal)
+		}
+		if got := p.end(patience); got.status != c.status {
+			t.Errorf("after %v: exit status %d, want %d\n%s", c.signal, got.status, c.status, got.stderr)
+		}
+		out, err := exec.Command("ip", "netns", "list").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name := fmt.Sprintf("kvbench-%d-", p.cmd.Process.Pid); strings.Contains(string(out), name) {
+			t.Errorf("after %v: namespaces are left:\n%s", c.signal, out)
+		}
+		noneLeft(t)
+	}
+}
+
+// TestNetnsLinkUsage needs neither root nor namespaces.
+func TestNetnsLinkUsage(t *testing.T) {
+	if _, err := exec.LookPath("bash"); err != nil {
+		t.Skip("no bash here")
+	}
+	for _, c := range []struct {
+		args string
+		says string
+	}{
+		{"", "give two commands"},
+		{"-- true", "give two commands"},
+		{"--rate fast -- true -- true", "not a rate"},
+		{"--rate", "needs a value"},
+		{"--mtu big -- true -- true", "whole numbers"},
+		{"--nope -- true -- true", "unknown argument --nope"},
+	} {
+		var stderr bytes.Buffer
+		cmd := exec.Command(netnsLink(t), strings.Fields(c.args)...)
+		cmd.Stderr = &stderr
+		_ = cmd.Run()
+		if cmd.ProcessState.ExitCode() != 2 || !strings.Contains(stderr.String(), c.says) || !strings.Contains(stderr.String(), "usage:") {
+			t.Errorf("netns-link %s: status %d, stderr %q", c.args, cmd.ProcessState.ExitCode(), stderr.String())
+		}
+	}
+}
