@@ -34,12 +34,16 @@ type calibrator struct {
 	in     *initiator
 	span   int64 // memory on both sides
 	rng    *rand.Rand
-	next   uint64 // request number, apart from those of requests
-	offset int64  // where the next batch begins: batches walk through memory, as requests do
+	offset int64 // where the next batch begins: batches walk through memory, as requests do
 	avoid  map[trial]bool
 	most   int // descriptors that a request has
 	trials []trial
+
+	batches uint64 // timed so far
 }
+
+// firstBatch is where the numbers of batches begin, above those of requests.
+const firstBatch = 1 << 31
 
 const (
 	leastRounds   = 7 // every batch is timed so often, whatever it costs
@@ -160,8 +164,8 @@ func (k *calibrator) largest(ctx context.Context, budget time.Duration) (int64, 
 // time moves one batch over fresh memory and returns how long it took.
 func (k *calibrator) time(ctx context.Context, t trial) (time.Duration, error) {
 	descriptors := k.spread(t)
-	k.next++
-	m, err := k.in.move(ctx, job{request: k.next, descriptors: descriptors})
+	k.batches++
+	m, err := k.in.move(ctx, job{request: firstBatch + k.batches, descriptors: descriptors})
 	return m.end - m.start, err
 }
 

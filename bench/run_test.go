@@ -450,13 +450,13 @@ func TestOnceServesOne(t *testing.T) {
 // TestMemoryLimits are found before any memory is made.
 func TestMemoryLimits(t *testing.T) {
 	b := newBed(t, tcp.New(), func(c *Consumer) { c.Limits.MemoryBytes = 1 << 20 })
-	big := planOf(Push, spec(t, tokens(512)))
+	big := planOf(Push, spec(t, tokens(128)))
 	_, err := b.run(big, Load{Requests: 1})
 	var refusal *control.Refusal
 	if !errors.As(err, &refusal) || refusal.Code != "memory" {
 		t.Fatalf("error %v, want a refusal", err)
 	}
-	for _, says := range []string{"consumer needs 8 MiB", "1 MiB is the limit", "--context", "--pool", "--max-memory"} {
+	for _, says := range []string{"consumer needs 2 MiB", "1 MiB is the limit", "--context", "--pool", "--max-memory"} {
 		if !strings.Contains(refusal.Message, says) {
 			t.Errorf("the refusal does not say %q: %s", says, refusal.Message)
 		}

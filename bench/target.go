@@ -29,11 +29,12 @@ func (t *target) watch(ctx context.Context, whole func(request uint64) error) er
 			return fmt.Errorf("await layers: %w", err)
 		}
 		for _, notice := range notices[:n] {
+			// A notice of calibration can come when the next phase has begun.
 			want := t.transfers.Load()
-			if want == 0 {
-				continue // calibration
-			}
 			request, _ := splitID(notice.ID)
+			if want == 0 || request >= firstBatch {
+				continue
+			}
 			if have == 0 {
 				current = request
 			}

@@ -98,7 +98,7 @@ func (f *checkFlags) assumptions() (bench.Assumptions, error) {
 func calibration(path string) (*results.Fit, error) {
 	record, err := results.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("--calibrate is auto, off or a run record: %w", err)
+		return nil, usagef("--calibrate is auto or off, or a run record: %w", err)
 	}
 	if _, err := bench.FitOf(record); err != nil {
 		return nil, fmt.Errorf("--calibrate %s: %w", path, err)
