@@ -258,7 +258,10 @@ func (s *session) acceptWorker(ctx context.Context, l transport.Listener) error 
 		if err != nil {
 			return err
 		}
-		return s.addInitiator(in)
+		if err := s.addInitiator(in); err != nil {
+			return err
+		}
+		return s.conn.Send(kindJoined, struct{}{})
 	}
 	t, err := whileThere(ctx, s.conn, l.AcceptTarget)
 	if err != nil {

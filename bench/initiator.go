@@ -34,7 +34,14 @@ func (in *initiator) arrange(transfers int) {
 		in.cost = make([]time.Duration, transfers)
 	}
 	in.posted, in.cost = in.posted[:transfers], in.cost[:transfers]
+	for i := range in.posted {
+		in.posted[i] = notOutstanding
+	}
 }
+
+// notOutstanding is the posting time of a transfer that has not been posted, or
+// was delivered.
+const notOutstanding = -1
 
 // job is one request to move.
 type job struct {
@@ -69,6 +76,7 @@ func (in *initiator) move(ctx context.Context, j job) (m moved, err error) {
 		}
 		t := transport.Transfer{ID: transferID(j.request, i), Op: in.op, Local: in.local, Remote: in.remote, Descriptors: d}
 		at := transport.Now()
+		in.posted[i] = at
 		err := in.Post(t)
 		for errors.Is(err, transport.ErrQueueFull) {
 			if err := in.collect(ctx, j.request, &state); err != nil {
@@ -138,7 +146,11 @@ func (in *initiator) collect(ctx context.Context, request uint64, p *progress) e
 		if of != request || index >= len(in.posted) {
 			return fmt.Errorf("move layers: completion of transfer %#x, which is not of request %d: %w", c.ID, request, transport.ErrProtocol)
 		}
+		if in.posted[index] == notOutstanding {
+			return fmt.Errorf("move layers: layer %d of request %d completed twice, or before it was posted: %w", index, of, transport.ErrProtocol)
+		}
 		p.count(c, in.posted[index], in.cost[index])
+		in.posted[index] = notOutstanding
 	}
 	return nil
 }

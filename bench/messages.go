@@ -16,6 +16,7 @@ const (
 	kindPlan       = "plan"        // P: Plan
 	kindAccept     = "accept"      // C: accept
 	kindRegion     = "region"      // the target of a worker: region
+	kindJoined     = "joined"      // C, pulling: that a worker is connected; only then comes the next
 	kindReady      = "ready"       // C: that every worker is connected
 	kindPhase      = "phase"       // P: phase
 	kindPhaseReady = "phase_ready" // C

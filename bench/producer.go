@@ -130,7 +130,15 @@ func (r *run) run(ctx context.Context) (err error) {
 		r.conn.Refuse(control.Refuse("failed", "%v", err))
 		return err
 	}
-	return r.conn.Send(kindBye, struct{}{})
+	if err := r.conn.Send(kindBye, struct{}{}); err != nil {
+		return err
+	}
+	// The consumer hangs up once it is free for the next run.
+	select {
+	case <-r.lost:
+	case <-time.After(setupTimeout):
+	}
+	return nil
 }
 
 // prepare checks the plan against this host. The memory itself comes once the
@@ -219,7 +227,11 @@ func (r *run) dialWorker(ctx context.Context, t transport.Transport, addr transp
 		if err != nil {
 			return err
 		}
-		return r.addTarget(tg)
+		if err := r.addTarget(tg); err != nil {
+			return err
+		}
+		var joined struct{}
+		return r.conn.Expect(kindJoined, &joined, r.plan.patience(r.cells))
 	}
 	in, err := t.Dial(ctx, addr, cfg)
 	if err != nil {

@@ -64,7 +64,7 @@ func (s *side) register(e transport.Endpoint, worker int) (transport.Region, err
 // addTarget registers a target's memory and sends the peer what it needs to reach it.
 func (s *side) addTarget(t transport.Target) error {
 	w := len(s.targets)
-	s.targets = append(s.targets, &target{Target: t, worker: w})
+	s.targets = append(s.targets, &target{Target: t, worker: w, ordered: s.plan.Direction == Push})
 	r, err := s.register(t, w)
 	if err != nil {
 		return err

@@ -12,6 +12,9 @@ import (
 type target struct {
 	transport.Target
 	worker int
+	// ordered says that a request's notices all come before those of the next, as
+	// those of acknowledged writes do. Reads end on several streams, each in its time.
+	ordered bool
 	// transfers is how many make up a request of the current phase; 0 counts none.
 	transfers atomic.Int64
 	arrived   atomic.Int64 // whole requests
@@ -35,7 +38,7 @@ func (t *target) watch(ctx context.Context, whole func(request uint64) error) er
 			if want == 0 || request >= firstBatch {
 				continue
 			}
-			if have == 0 {
+			if have == 0 || !t.ordered {
 				current = request
 			}
 			if request != current {

@@ -19,7 +19,7 @@ type initiator struct {
 	posted      chan transport.Transfer
 	completed   chan transport.Completion
 	held        *transport.Completion
-	stopped     chan struct{} // closed when the copying goroutine has ended
+	stopped     chan struct{}  // closed when the copying goroutine has ended
 	seen        map[int64]bool // places written before, for Stale
 }
 
