@@ -258,7 +258,7 @@ func TestStoppedConsumer(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "run.json")
 	p := start(t, with(append([]string{"producer", "--connect", addr}, endless...), "--out", out)...)
 	serving.stderr.await(t, "tcp push")
-	time.Sleep(200 * time.Millisecond)
+	time.Sleep(2 * time.Second) // well into the measurement, also on a busy machine
 	serving.signal(syscall.SIGTERM)
 	serving.end(promptly).want(t, exitDone)
 	p.end(promptly).want(t, exitFailed, "it was stopped")

@@ -179,6 +179,8 @@ type link struct {
 	faults map[Fault]bool
 	cfg    transport.Config
 
+	copying sync.Mutex // held while memory of either side is touched
+
 	mu       sync.Mutex
 	closedBy *side         // who closed first
 	done     chan struct{} // closed with it
@@ -192,6 +194,20 @@ func (k *link) close(s *side) {
 	if k.closedBy == nil {
 		k.closedBy = s
 		close(k.done)
+	}
+}
+
+// whileOpen copies, unless the link has ended. Whoever ended it may have given its
+// memory back.
+func (k *link) whileOpen(copy func()) error {
+	k.copying.Lock()
+	defer k.copying.Unlock()
+	select {
+	case <-k.done:
+		return fmt.Errorf("%w: the connection was closed", transport.ErrPeer)
+	default:
+		copy()
+		return nil
 	}
 }
 
@@ -318,5 +334,7 @@ func (t *target) Notifications(ctx context.Context, notices []transport.Notice) 
 
 func (t *target) Close() error {
 	t.close(&t.side)
+	t.copying.Lock() // a copy under way ends first
+	defer t.copying.Unlock()
 	return nil
 }
