@@ -126,7 +126,7 @@ func TestBrokenPromises(t *testing.T) {
 		t.Run(string(c.fault)+" "+string(c.direction), func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t, mem.New(c.fault))
-			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
 			plan := planOf(c.direction, spec(t))
 			plan.Transport = "mem"

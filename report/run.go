@@ -102,49 +102,60 @@ func runNotes(r *results.Run) []string {
 	if r.Link != nil {
 		notes = append(notes, fmt.Sprintf("spec: %s at %s, %.4f of it payload (%s)", r.Link.Name, units.BitRate(r.Link.BytesPerSecond), r.Link.FramingFactor, r.Link.FramingBasis))
 	}
-	if f := r.Fit; f != nil {
-		if f.Bandwidth.Value > 0 {
-			notes = append(notes, fmt.Sprintf("fit: startup %s, each further layer %s, each descriptor %s, %s; held-out error from %s up %.1f %% mean, %.1f %% worst",
-				estimateText(f.Alpha, units.Seconds), estimateText(f.Beta, units.Seconds), estimateText(f.Gamma, units.Seconds), estimateText(f.Bandwidth, units.Rate), units.Bytes(f.ErrorFromBytes), 100*f.MAPE, 100*f.Worst))
-		}
-		for _, n := range f.Notes {
-			notes = append(notes, "fit: "+n)
-		}
+	if r.Fit != nil {
+		notes = append(notes, fitNotes(r.Fit)...)
 	}
-	quantile := false
+	few := false
 	var asides []string // each said once, whatever the number of cells
 	for _, c := range r.Cells {
-		quantile = quantile || c.Latency.Service.P99Ns == nil
-		context := units.Tokens(c.ContextTokens)
-		if p := c.Predicted.Fit; p != nil && p.Note != "" {
-			if !slices.Contains(asides, p.Note) {
-				asides = append(asides, p.Note)
-			}
-		}
-		if o := c.Overlap; o != nil {
-			notes = append(notes, fmt.Sprintf("%s: under a prefill of %s, exposed %s%s", context, units.Seconds(o.PrefillSeconds), estimateText(o.Exposed50, units.Seconds), exposedText(o)))
-		}
-		if l := c.Load; l != nil {
-			notes = append(notes, loadText(context, l))
-		}
-		if c.Verdict.Status != "pass" && c.Verdict.Reason != "" {
-			notes = append(notes, fmt.Sprintf("%s: %s: %s", context, c.Verdict.Status, c.Verdict.Reason))
-		}
-		if c.Verdict.Limiter != "" {
-			notes = append(notes, fmt.Sprintf("%s: limited by %s: %s", context, c.Verdict.Limiter, c.Verdict.Evidence))
-		}
-		if c.WorkingSetBytes < c.Bytes {
-			notes = append(notes, fmt.Sprintf("%s: %s of memory reused for the %s of a request", context, units.BinaryBytes(c.WorkingSetBytes), units.BinaryBytes(c.Bytes)))
+		notes = append(notes, cellNotes(c)...)
+		few = few || c.Latency.Service.P99Ns == nil
+		if p := c.Predicted.Fit; p != nil && p.Note != "" && !slices.Contains(asides, p.Note) {
+			asides = append(asides, p.Note)
 		}
 	}
 	for _, a := range asides {
 		notes = append(notes, "fit: "+a)
 	}
-	if quantile {
+	if few {
 		notes = append(notes, "-: too few samples behind it (p99 needs 100)")
 	}
 	if !r.Complete {
 		notes = append(notes, "INCOMPLETE: "+r.Incomplete)
+	}
+	return notes
+}
+
+func fitNotes(f *results.Fit) (notes []string) {
+	if f.Bandwidth.Value > 0 {
+		notes = append(notes, fmt.Sprintf("fit: startup %s, each further layer %s, each descriptor %s, %s; held-out error from %s up %.1f %% mean, %.1f %% worst",
+			estimateText(f.Alpha, units.Seconds), estimateText(f.Beta, units.Seconds), estimateText(f.Gamma, units.Seconds), estimateText(f.Bandwidth, units.Rate), units.Bytes(f.ErrorFromBytes), 100*f.MAPE, 100*f.Worst))
+	}
+	for _, n := range f.Notes {
+		notes = append(notes, "fit: "+n)
+	}
+	return notes
+}
+
+// cellNotes are the lines about one row.
+func cellNotes(c results.Cell) (notes []string) {
+	add := func(format string, args ...any) {
+		notes = append(notes, units.Tokens(c.ContextTokens)+": "+fmt.Sprintf(format, args...))
+	}
+	if o := c.Overlap; o != nil {
+		add("under a prefill of %s, exposed %s%s", units.Seconds(o.PrefillSeconds), estimateText(o.Exposed50, units.Seconds), exposedText(o))
+	}
+	if c.Load != nil {
+		add("%s", loadText(c.Load))
+	}
+	if c.Verdict.Status != "pass" && c.Verdict.Reason != "" {
+		add("%s: %s", c.Verdict.Status, c.Verdict.Reason)
+	}
+	if c.Verdict.Limiter != "" {
+		add("limited by %s: %s", c.Verdict.Limiter, c.Verdict.Evidence)
+	}
+	if c.WorkingSetBytes < c.Bytes {
+		add("%s of memory reused for the %s of a request", units.BinaryBytes(c.WorkingSetBytes), units.BinaryBytes(c.Bytes))
 	}
 	return notes
 }
@@ -167,11 +178,11 @@ func exposedText(o *results.Overlap) string {
 	return s
 }
 
-func loadText(context string, l *results.Load) string {
+func loadText(l *results.Load) string {
 	theory := "no steady state"
 	if l.ResponseFCFSSeconds != nil && l.ResponsePSSeconds != nil {
 		theory = fmt.Sprintf("theory %s (FCFS) and %s (fair sharing)", units.Seconds(*l.ResponseFCFSSeconds), units.Seconds(*l.ResponsePSSeconds))
 	}
-	return fmt.Sprintf("%s: %.4g arrivals/s (%s), utilization %.3f: mean response %s, %s; last third over first %.2f; %s",
-		context, l.ArrivalsPerSecond, l.Arrivals, l.Utilization, units.Seconds(l.ResponseMeanSeconds), theory, l.Growth, l.Note)
+	return fmt.Sprintf("%.4g arrivals/s (%s), utilization %.3f: mean response %s, %s; last third over first %.2f; %s",
+		l.ArrivalsPerSecond, l.Arrivals, l.Utilization, units.Seconds(l.ResponseMeanSeconds), theory, l.Growth, l.Note)
 }

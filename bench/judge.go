@@ -1,0 +1,176 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"kvbench/internal/hostinfo"
+	"kvbench/model"
+	"kvbench/results"
+	"kvbench/transport"
+)
+
+// Judge is how a verdict is reached.
+type Judge struct {
+	Tolerance float64  // share; 0 leaves every cell unchecked
+	Against   []string // of "spec" and "fit": what must agree; what is absent is passed over
+}
+
+// Recheck judges a record again. It returns an error where the record cannot be judged.
+func Recheck(run *results.Run, j Judge) error {
+	if !run.Complete {
+		return fmt.Errorf("check run: it ended early (%s), so there is no verdict; run it again", run.Incomplete)
+	}
+	var fit *model.Fit
+	if run.Fit != nil {
+		f := *run.Fit
+		fit = refit(&f)
+	}
+	for i := range run.Cells {
+		c := &run.Cells[i]
+		h, err := c.Latency.Service.Histogram()
+		if err != nil {
+			return fmt.Errorf("check run: service times at %d tokens: %w", c.ContextTokens, err)
+		}
+		measured := median(h)
+		c.Service50 = estimate(measured)
+		for _, p := range []*results.Prediction{c.Predicted.Spec, c.Predicted.Fit} {
+			if p != nil {
+				again := model.Compare(measured, model.Interval{Value: p.Seconds, Low: p.SecondsLow, High: p.SecondsHigh}, 0)
+				p.Ratio, p.Low, p.High = again.Ratio.Value, again.Ratio.Low, bound(again.Ratio.High)
+			}
+		}
+	}
+	j.judge(run, fit)
+	return nil
+}
+
+// judge fills in every cell's verdict.
+func (j Judge) judge(run *results.Run, fit *model.Fit) {
+	for i := range run.Cells {
+		c := &run.Cells[i]
+		c.Verdict = results.Verdict{Status: string(model.Unchecked), Tolerance: j.Tolerance}
+		if !c.Complete || c.Verify.Mismatched > 0 {
+			c.Verdict.Status = string(model.Fail)
+			c.Verdict.Reason = "not all requests were measured"
+			if c.Verify.Mismatched > 0 {
+				c.Verdict.Reason = "data arrived wrong: " + c.Verify.First
+			}
+			continue
+		}
+		j.judgeCell(run, c, fit)
+	}
+}
+
+// judgeCell compares a cell with each prediction that there is; the worst status counts.
+func (j Judge) judgeCell(run *results.Run, c *results.Cell, fit *model.Fit) {
+	rank := []string{string(model.Pass), string(model.Unchecked), string(model.Fail)}
+	var reasons []string
+	measured, spec, fitted := interval(c.Service50), c.Predicted.Spec, c.Predicted.Fit
+	if c.Overlap != nil { // prefill would hide an error in what it hides
+		measured, spec, fitted = interval(c.Overlap.Exposed50), c.Overlap.Spec, c.Overlap.Fit
+	}
+	for _, p := range []struct {
+		name string
+		*results.Prediction
+	}{{"spec", spec}, {"fit", fitted}} {
+		if p.Prediction == nil || !slices.Contains(j.Against, p.name) {
+			continue
+		}
+		got := model.Compare(measured, model.Interval{Value: p.Seconds, Low: p.SecondsLow, High: p.SecondsHigh}, j.Tolerance)
+		reasons = append(reasons, fmt.Sprintf("%s: %s", p.name, got.Reason))
+		if slices.Index(rank, string(got.Status)) > slices.Index(rank, c.Verdict.Status) || c.Verdict.Against == "" {
+			c.Verdict.Status, c.Verdict.Against = string(got.Status), p.name
+		}
+		if got.Status == model.Fail && c.Verdict.Limiter == "" {
+			f := evidence(run, c, fit).Limiter(got.Ratio.Value)
+			c.Verdict.Limiter, c.Verdict.Evidence = f.Limiter, f.Evidence
+		}
+	}
+	c.Verdict.Reason = strings.Join(reasons, "; ")
+	if len(reasons) == 0 {
+		c.Verdict.Reason = "nothing to hold it against: no prediction that is asked for is there"
+	}
+}
+
+func interval(e results.Estimate) model.Interval {
+	i := model.Interval{Value: e.Value, Low: e.Value, High: e.Value}
+	if e.Low != nil {
+		i.Low = *e.Low
+	}
+	if e.High != nil {
+		i.High = *e.High
+	}
+	return i
+}
+
+// evidence collects what both ends saw.
+func evidence(run *results.Run, c *results.Cell, fit *model.Fit) model.Evidence {
+	e := model.Evidence{
+		GoodputBytesPerSecond: c.Goodput,
+		SameHost:              run.Producer.Host.Device.Loopback,
+		Concurrency:           c.Concurrency,
+		ServiceSeconds:        c.Service50.Value,
+		Transfers:             c.Layers,
+		Descriptors:           c.Descriptors,
+		Bytes:                 c.Bytes,
+	}
+	e.DeviceName, e.DeviceBytesPerSecond = slower(run.Producer.Host.Device, run.Consumer.Host.Device)
+	counters := run.Transport.Counters
+	if e.SameHost { // nothing is lost on a loopback: what counts as sent again there was late
+		counters = transport.Counters{}
+	}
+	e.Segments, e.Retransmits, e.ReceiveWindowLimited = counters.Packets, counters.Retransmits, counters.ReceiveWindowLimited
+	e.CopyBytesPerSecond = min(run.Producer.CopyBytesPerSecond, run.Consumer.CopyBytesPerSecond)
+	e.Streams = run.Transport.Streams * c.Concurrency
+	if run.Link != nil {
+		e.LinkName, e.LinkBytesPerSecond = run.Link.Name, run.Link.BytesPerSecond
+	}
+	if c.Latency.Response.P50Ns != nil {
+		e.ResponseSeconds = float64(*c.Latency.Response.P50Ns) / 1e9
+	}
+	if c.BusySeconds > 0 && !e.SameHost {
+		lanes := c.BusySeconds * float64(max(e.Streams, 1))
+		e.ProducerCPU, e.ConsumerCPU = c.CPU.ProducerSeconds/lanes, c.CPU.ConsumerSeconds/lanes
+	}
+	if fit != nil {
+		e.Cost = fit.Cost()
+		e.StreamBytesPerSecond, e.PathBytesPerSecond = fit.Asymptotic().Value, fit.Asymptotic().Value
+	}
+	return e
+}
+
+// slower names the slower of two devices, of those whose rate is known, and its rate.
+func slower(a, b hostinfo.Device) (name string, bytesPerSecond float64) {
+	ra, rb := a.RealRate(), b.RealRate()
+	if ra == 0 || rb > 0 && rb < ra {
+		return b.Name, rb
+	}
+	return a.Name, ra
+}
+
+// Outside reports whether a cell failed its comparison.
+func Outside(run *results.Run) bool {
+	return slices.ContainsFunc(run.Cells, func(c results.Cell) bool { return c.Verdict.Status == string(model.Fail) })
+}
+
+// ErrNothingToCheck is returned when a check was asked for and no cell has a
+// prediction to be held against.
+var ErrNothingToCheck = errors.New("nothing to check against")
+
+// Checkable returns ErrNothingToCheck, with what to do, where no cell of the
+// record has one of the predictions that the judge asks for.
+func (j Judge) Checkable(run *results.Run) error {
+	for _, c := range run.Cells {
+		if c.Predicted.Spec != nil && slices.Contains(j.Against, "spec") || c.Predicted.Fit != nil && slices.Contains(j.Against, "fit") {
+			return nil
+		}
+	}
+	why := "name the path's link with --link, or leave --calibrate on"
+	if run.Fit != nil && len(run.Fit.Notes) > 0 {
+		why = strings.Join(run.Fit.Notes, "; ")
+	}
+	return fmt.Errorf("%w: %s", ErrNothingToCheck, why)
+}

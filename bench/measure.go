@@ -1,0 +1,220 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"kvbench/internal/control"
+	"kvbench/payload"
+	"kvbench/transport"
+)
+
+// measureCell warms up and measures one cell, and adds it to the outcome as far as it came.
+func (r *run) measureCell(ctx context.Context, index int) error {
+	c := &r.cells[index]
+	pace := r.pace(index)
+	r.outcome.Cells = append(r.outcome.Cells, CellOutcome{cell: c, Pace: pace})
+	out := &r.outcome.Cells[len(r.outcome.Cells)-1]
+	before := r.arrivals()
+	tally := &tally{total: int64(r.load.Warmup)}
+	if _, err := r.stage(ctx, c, tally, phase{Kind: measurePhase, Cell: index, Pace: pace}, true); err != nil {
+		out.Verify = tally.verdict
+		return err
+	}
+	out.Warmup = tally.finished
+	tally.reset(r.load)
+	done, errRun := r.stage(ctx, c, tally, phase{Kind: measurePhase, Cell: index, Pace: pace}, false)
+	out.ProducerCPU = r.meter.seconds()
+	out.Verify = tally.verdict
+	out.ConsumerCPU = done.CPUSeconds
+	out.Record = done.Record
+	if r.plan.Direction == Push {
+		records := make([]*Record, len(r.initiators))
+		for w, in := range r.initiators {
+			records[w], in.record = in.record, newRecord()
+		}
+		out.Record = merge(records)
+	}
+	if errRun != nil {
+		return errRun
+	}
+	if out.Record == nil {
+		return fmt.Errorf("the consumer sent no record: %w", control.ErrFrame)
+	}
+	if err := r.noticed(ctx, before+out.Warmup+tally.finished); err != nil {
+		return err
+	}
+	out.Complete = true
+	return nil
+}
+
+// stage runs one phase of requests from its announcement to its end. It returns
+// the consumer's half also with an error.
+func (r *run) stage(ctx context.Context, c *cell, t *tally, p phase, warmup bool) (phaseDone, error) {
+	if err := r.begin(ctx, p); err != nil {
+		return phaseDone{}, err
+	}
+	r.meter.reset()
+	errRun := r.workers(ctx, c, t, p.Pace, warmup)
+	done, err := r.end(ctx, errRun != nil)
+	if errRun != nil {
+		return done, errRun
+	}
+	return done, err
+}
+
+// arrivals counts, when pulling, the requests that this side was told of.
+func (r *run) arrivals() (n int64) {
+	for _, t := range r.targets {
+		n += t.arrived.Load()
+	}
+	return n
+}
+
+// noticed checks, when pulling, that this side was told of every request read.
+func (r *run) noticed(ctx context.Context, want int64) error {
+	if len(r.targets) == 0 {
+		return nil
+	}
+	deadline := time.Now().Add(2 * time.Second)
+	for r.arrivals() < want {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("the consumer says that it read everything, but notices of %d request(s) are missing: %w", want-r.arrivals(), transport.ErrProtocol)
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// pace is the emulated prefill of one layer of a cell.
+func (r *run) pace(index int) time.Duration {
+	if r.load.Prefill == nil {
+		return 0
+	}
+	return r.load.Prefill[index] / time.Duration(len(r.cells[index].plan.Transfers))
+}
+
+// tally deals out the requests of a stage and counts what came of them.
+type tally struct {
+	mu       sync.Mutex // taken between requests, never while one is timed
+	total    int64      // 0 with a deadline: until then
+	deadline time.Time
+	started  int64
+	finished int64
+	verdict  payload.Verdict // of all stages
+	schedule *schedule       // nil in a closed loop
+}
+
+// reset begins the stage that is measured.
+func (t *tally) reset(l Load) {
+	t.started, t.finished, t.total, t.deadline = 0, 0, int64(l.Requests), time.Time{}
+	if l.Duration > 0 {
+		t.total, t.deadline = 0, time.Now().Add(l.Duration)
+	}
+	if l.Rate > 0 {
+		t.schedule = newSchedule(l)
+	}
+}
+
+// next reports whether another request is to be started, and when it is due from
+// the start of the stage: never less than 0 in an open loop, else -1.
+func (t *tally) next() (due time.Duration, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.deadline.IsZero() && t.started >= t.total || !t.deadline.IsZero() && time.Now().After(t.deadline) {
+		return 0, false
+	}
+	t.started++
+	if t.schedule == nil {
+		return -1, true
+	}
+	return t.schedule.next(), true
+}
+
+func (t *tally) finish(v payload.Verdict) (finished, total int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.finished++
+	t.verdict.Add(v)
+	return t.finished, t.total
+}
+
+// workers runs a stage on every worker and waits for all of them.
+func (r *run) workers(ctx context.Context, c *cell, t *tally, pace time.Duration, warmup bool) error {
+	r.clock.reset()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	for w := range r.plan.Workers {
+		wg.Go(func() {
+			if err := r.worker(ctx, w, c, t, pace, warmup); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// worker takes one request after the other through the run.
+func (r *run) worker(ctx context.Context, w int, c *cell, t *tally, pace time.Duration, warmup bool) error {
+	stage := "measure"
+	if warmup {
+		stage = "warm-up"
+	}
+	for {
+		due, ok := t.next()
+		if !ok {
+			return nil
+		}
+		id := r.nextID.Add(1)
+		r.fill(c, w, id)
+		if err := r.moveRequest(ctx, c, request{Worker: w, ID: id, Warmup: warmup, Due: due}, pace); err != nil {
+			return err
+		}
+		var answer checked
+		select {
+		case answer = <-r.checked[w]:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if answer.ID != id {
+			return fmt.Errorf("check of request %d in place of %d: %w", answer.ID, id, control.ErrFrame)
+		}
+		done, total := t.finish(answer.Verdict)
+		r.observe(Progress{Stage: stage, ContextTokens: c.spec.Tokens, Done: done, Total: total})
+		if answer.Mismatched > 0 {
+			return fmt.Errorf("%w: %d of %d blocks; %s", ErrCorrupt, answer.Mismatched, answer.Checked, answer.First)
+		}
+	}
+}
+
+// moveRequest moves one request, or has the consumer do it.
+func (r *run) moveRequest(ctx context.Context, c *cell, q request, pace time.Duration) error {
+	if r.plan.Direction == Pull {
+		return r.conn.Send(kindRequest, q)
+	}
+	in := r.initiators[q.Worker]
+	record := in.record
+	if q.Warmup {
+		record = nil
+	}
+	due, err := r.clock.await(ctx, q.Due)
+	if err != nil {
+		return err
+	}
+	m, err := in.move(ctx, job{q.ID, c.descriptors, pace, record})
+	if err != nil {
+		return err
+	}
+	if record != nil {
+		record.request(min(due, m.start), m, c.plan.Bytes)
+	}
+	return nil
+}

@@ -1,0 +1,78 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"kvbench/model"
+	"kvbench/results"
+)
+
+// refit fits the record's calibration samples and fills in its coefficients. It
+// returns nil, and leaves a note, where they cannot be fitted.
+func refit(f *results.Fit) *model.Fit {
+	samples := make([]model.Sample, len(f.Samples))
+	points := make(map[trial]bool)
+	for i, s := range f.Samples {
+		samples[i] = model.Sample(s)
+		points[trial{s.Transfers, s.Descriptors, s.Bytes}] = true
+	}
+	f.Points = len(points)
+	fit, err := model.FitCost(samples, model.FitOptions{})
+	if err != nil {
+		f.Notes = append(f.Notes, err.Error())
+		return nil
+	}
+	f.Alpha, f.Beta, f.Gamma, f.Bandwidth = estimate(fit.Alpha), estimate(fit.Beta), estimate(fit.Gamma), estimate(fit.Asymptotic())
+	f.MAPEAll, f.WorstAll, f.Notes = fit.MAPE, fit.Worst, append(fit.Notes, fit.Vague()...)
+	f.MAPE, f.Worst = heldOut(fit.Residuals, f.ErrorFromBytes)
+	if err := fit.Trustworthy(); err != nil {
+		f.Notes = append(f.Notes, err.Error())
+		return nil
+	}
+	return &fit
+}
+
+// heldOut is the mean and the greatest error of points that a fit did not see, as
+// shares, over batches of at least from bytes; over all where there are none.
+func heldOut(residuals []model.Residual, from int64) (mean, worst float64) {
+	n := 0
+	for _, r := range residuals {
+		if r.Bytes < from {
+			continue
+		}
+		e := math.Abs(r.HeldOut/r.Seconds - 1)
+		mean, worst, n = mean+e, max(worst, e), n+1
+	}
+	if n == 0 && from > 0 {
+		return heldOut(residuals, 0)
+	}
+	return mean / float64(max(n, 1)), worst
+}
+
+// FitOf fits the record's calibration again. It returns an error where there is none, or none to be trusted.
+func FitOf(run *results.Run) (*model.Fit, error) {
+	if run.Fit == nil {
+		return nil, errors.New("read fit: the run was not calibrated; run it without --calibrate off")
+	}
+	f := *run.Fit
+	f.Notes = nil
+	if fit := refit(&f); fit != nil {
+		return fit, nil
+	}
+	return nil, fmt.Errorf("read fit: %s", strings.Join(f.Notes, "; "))
+}
+
+// estimate writes an interval for JSON, which has no infinity.
+func estimate(i model.Interval) results.Estimate {
+	return results.Estimate{Value: i.Value, Low: bound(i.Low), High: bound(i.High)}
+}
+
+func bound(v float64) *float64 {
+	if math.IsInf(v, 0) || math.IsNaN(v) || v == math.MaxFloat64 {
+		return nil
+	}
+	return &v
+}

@@ -1,0 +1,340 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"kvbench/internal/control"
+	"kvbench/internal/hostinfo"
+	"kvbench/model"
+	"kvbench/transport"
+)
+
+// peerEnd says how a peer left the control channel: with a reason, or without.
+func peerEnd(who string, err error) error {
+	switch {
+	case errors.Is(err, control.ErrRefused):
+		return fmt.Errorf("the %s gave up: %w", who, err)
+	case errors.Is(err, control.ErrClosed):
+		return fmt.Errorf("the %s went away: %w", who, err)
+	}
+	return err
+}
+
+// session is one run as the consumer sees it.
+type session struct {
+	side
+	consumer *Consumer
+	current  atomic.Pointer[cell] // of the phase
+	pace     time.Duration        // of the phase
+	clock    stageClock
+	requests []chan request
+	samples  []model.Sample
+}
+
+// prepare checks a plan against the limits. The memory itself comes later, so that
+// a refusal is quick.
+func (s *session) prepare(ctx context.Context) (transport.Transport, error) {
+	if err := s.plan.Validate(); err != nil {
+		return nil, err
+	}
+	t, err := pick(s.consumer.Transports, s.plan.Transport)
+	if err != nil {
+		return nil, err
+	}
+	if err := usable(ctx, t, s.plan); err != nil {
+		return nil, err
+	}
+	limit := s.consumer.Limits.MemoryBytes
+	raise := "start the consumer with a higher --max-memory"
+	if limit == 0 {
+		limit = hostinfo.AvailableMemory() / 5 * 4
+		raise = "free memory on that host"
+	}
+	need, tokens, err := s.plan.memory()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.plan.checkMemory("consumer", need, tokens, limit, raise); err != nil {
+		return nil, err
+	}
+	if s.cells, err = s.plan.cells(); err != nil {
+		return nil, err
+	}
+	_, dest, tokens := spans(s.cells)
+	if err := s.plan.checkMemory("consumer", dest, tokens, limit, raise); err != nil {
+		return nil, err
+	}
+	s.span = dest
+	return t, nil
+}
+
+// run serves the producer until it says goodbye.
+func (s *session) run(ctx context.Context, t transport.Transport) (err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var wg sync.WaitGroup
+	defer func() {
+		// Tell the producer before the data connections break under it.
+		if err != nil && !errors.Is(err, control.ErrClosed) {
+			s.conn.Refuse(control.Refuse("failed", "%v", err))
+		}
+		cancel(err)
+		s.disconnect()
+		wg.Wait()
+	}()
+	if err := s.connect(ctx, t); err != nil {
+		return err
+	}
+	stopped := context.AfterFunc(ctx, func() {
+		if cause := context.Cause(ctx); errors.Is(cause, context.Canceled) {
+			s.conn.Refuse(control.Refuse("failed", "it was stopped"))
+		} else {
+			s.conn.Refuse(control.Refuse("failed", "%v", cause))
+		}
+		s.conn.Close() // ends the Receive below
+	})
+	defer stopped()
+	for _, tg := range s.targets {
+		wg.Go(func() {
+			err := tg.watch(ctx, func(request uint64) error { return s.arrived(tg.worker, request) })
+			// A producer that has gone shows on the control channel, with its reason.
+			if ctx.Err() == nil && !errors.Is(err, transport.ErrPeer) {
+				cancel(err)
+			}
+		})
+	}
+	for {
+		bye, err := s.step(ctx, &wg, cancel)
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
+		if bye || err != nil {
+			return err
+		}
+	}
+}
+
+// connect accepts the workers' connections.
+func (s *session) connect(ctx context.Context, t transport.Transport) error {
+	host, _, err := net.SplitHostPort(s.conn.LocalAddr().String())
+	if err != nil {
+		return fmt.Errorf("find the address that the producer reached: %w", err)
+	}
+	cfg := s.plan.configure(s.cells)
+	cfg.Listen, cfg.Advertise = net.JoinHostPort(host, "0"), ""
+	l, err := t.Listen(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if err := s.conn.Send(kindAccept, accept{Address: l.Address(), Host: s.consumer.Host(onPath(s.conn)), Build: s.consumer.Control.Build}); err != nil {
+		return err
+	}
+	if err := s.allocate(); err != nil {
+		return err
+	}
+	start := time.Now()
+	for range s.plan.Workers {
+		if err := s.acceptWorker(ctx, l); err != nil {
+			return fmt.Errorf("accept data connection: %w", err)
+		}
+	}
+	s.setup.ConnectSeconds = time.Since(start).Seconds()
+	return s.conn.Send(kindReady, ready{Setup: s.setup, CopyRate: hostinfo.CopyRate()})
+}
+
+func (s *session) acceptWorker(ctx context.Context, l transport.Listener) error {
+	ctx, cancel := context.WithTimeout(ctx, s.plan.patience(s.cells))
+	defer cancel()
+	if s.plan.Direction == Pull {
+		in, err := whileThere(ctx, s.conn, l.AcceptInitiator)
+		if err != nil {
+			return err
+		}
+		if err := s.addInitiator(in); err != nil {
+			return err
+		}
+		return s.conn.Send(kindJoined, struct{}{})
+	}
+	t, err := whileThere(ctx, s.conn, l.AcceptTarget)
+	if err != nil {
+		return err
+	}
+	return s.addTarget(t)
+}
+
+// whileThere accepts, but no longer than the producer is there: one that has gone
+// will not dial any more.
+func whileThere[T any](ctx context.Context, conn *control.Conn, accept func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	watch, enough := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := conn.Lost(watch); err != nil {
+			cancel(fmt.Errorf("the producer went away: %w", err))
+		}
+	}()
+	accepted, err := accept(ctx)
+	enough()
+	<-done
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
+	}
+	cancel(nil)
+	return accepted, err
+}
+
+// step handles one message. It reports whether the producer said goodbye.
+func (s *session) step(ctx context.Context, wg *sync.WaitGroup, cancel context.CancelCauseFunc) (bye bool, err error) {
+	m, err := s.conn.Receive()
+	if err != nil {
+		return false, peerEnd("producer", err)
+	}
+	switch m.Kind {
+	case kindPhase:
+		var p phase
+		if err := m.Decode(&p); err != nil {
+			return false, err
+		}
+		return false, s.phase(ctx, p, cancel)
+	case kindBye:
+		return true, nil
+	}
+	return false, fmt.Errorf("message %q out of place: %w", m.Kind, control.ErrFrame)
+}
+
+// phase serves one phase, from its announcement to its end.
+func (s *session) phase(ctx context.Context, p phase, cancel context.CancelCauseFunc) error {
+	if p.Cell < 0 || p.Cell >= len(s.cells) || p.Pace < 0 {
+		return fmt.Errorf("phase of cell %d of %d: %w", p.Cell, len(s.cells), control.ErrFrame)
+	}
+	if p.Kind != calibratePhase && p.Kind != measurePhase {
+		return fmt.Errorf("phase of unknown kind %.40q: %w", p.Kind, control.ErrFrame)
+	}
+	s.current.Store(&s.cells[p.Cell])
+	s.pace = p.Pace
+	s.clock.reset()
+	transfers := len(s.cells[p.Cell].plan.Transfers)
+	if p.Kind == calibratePhase {
+		transfers = 0
+	}
+	for _, t := range s.targets {
+		t.transfers.Store(int64(transfers))
+	}
+	phaseCtx, abort := context.WithCancel(ctx)
+	defer abort()
+	var work sync.WaitGroup
+	guard := func(f func() error) {
+		work.Go(func() {
+			if err := f(); err != nil && phaseCtx.Err() == nil {
+				cancel(err)
+			}
+		})
+	}
+	s.requests = nil
+	switch {
+	case s.plan.Direction == Pull && p.Kind == calibratePhase:
+		guard(func() (err error) {
+			s.samples, err = s.calibrate(phaseCtx, p.Calibrate, func(int, int) {})
+			return err
+		})
+	case s.plan.Direction == Pull:
+		for w := range s.initiators {
+			queue := make(chan request, 1)
+			s.requests = append(s.requests, queue)
+			guard(func() error { return s.pull(phaseCtx, w, queue) })
+		}
+	}
+	s.meter.reset()
+	if err := s.conn.Send(kindPhaseReady, struct{}{}); err != nil {
+		return err
+	}
+	end, err := s.untilPhaseEnd(phaseCtx)
+	if end.Abort || err != nil {
+		abort()
+	}
+	for _, q := range s.requests {
+		close(q)
+	}
+	work.Wait()
+	if err != nil {
+		return err
+	}
+	done := phaseDone{CPUSeconds: s.meter.seconds(), Path: s.path(), Samples: s.samples}
+	s.samples = nil
+	if len(s.requests) > 0 {
+		records := make([]*Record, len(s.initiators))
+		for w, in := range s.initiators {
+			records[w], in.record = in.record, newRecord()
+		}
+		done.Record = merge(records)
+	}
+	return s.conn.Send(kindPhaseDone, done)
+}
+
+// untilPhaseEnd hands out the producer's requests until it ends the phase.
+func (s *session) untilPhaseEnd(ctx context.Context) (end phaseEnd, err error) {
+	for {
+		m, err := s.conn.Receive()
+		if err != nil {
+			return end, peerEnd("producer", err)
+		}
+		switch m.Kind {
+		case kindRequest:
+			var r request
+			if err := m.Decode(&r); err != nil {
+				return end, err
+			}
+			if r.Worker < 0 || r.Worker >= len(s.requests) {
+				return end, fmt.Errorf("request for worker %d of %d: %w", r.Worker, len(s.requests), control.ErrFrame)
+			}
+			select {
+			case s.requests[r.Worker] <- r:
+			case <-ctx.Done():
+				return end, context.Cause(ctx)
+			}
+		case kindPhaseEnd:
+			return end, m.Decode(&end)
+		default:
+			return end, fmt.Errorf("message %q out of place: %w", m.Kind, control.ErrFrame)
+		}
+	}
+}
+
+// pull is the worker of a phase that reads requests from the producer.
+func (s *session) pull(ctx context.Context, worker int, queue <-chan request) error {
+	in, c := s.initiators[worker], s.current.Load()
+	for r := range queue {
+		record := in.record
+		if r.Warmup {
+			record = nil
+		}
+		due, err := s.clock.await(ctx, r.Due)
+		if err != nil {
+			return err
+		}
+		m, err := in.move(ctx, job{r.ID, c.descriptors, s.pace, record})
+		if err != nil {
+			return err
+		}
+		if record != nil {
+			record.request(min(due, m.start), m, c.plan.Bytes)
+		}
+		if err := s.arrived(worker, r.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// arrived checks a request that is here and tells the producer.
+func (s *session) arrived(worker int, request uint64) error {
+	v := s.check(s.current.Load(), worker, request)
+	return s.conn.Send(kindChecked, checked{worker, request, v})
+}
