@@ -198,7 +198,7 @@ func (r *run) connect(ctx context.Context, t transport.Transport) error {
 	}
 	r.outcome.Producer.Host = r.Host(onPath(r.conn))
 	r.outcome.Consumer.Host = a.Host
-	if err := r.allocate(); err != nil {
+	if err := r.allocate(ctx); err != nil {
 		return err
 	}
 	cfg := r.plan.configure(r.cells)

@@ -135,7 +135,7 @@ func (s *session) connect(ctx context.Context, t transport.Transport) error {
 	if err := s.conn.Send(kindAccept, accept{Address: l.Address(), Host: s.consumer.Host(onPath(s.conn)), Build: s.consumer.Control.Build}); err != nil {
 		return err
 	}
-	if err := s.allocate(); err != nil {
+	if err := s.allocate(ctx); err != nil {
 		return err
 	}
 	start := time.Now()

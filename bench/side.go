@@ -31,15 +31,22 @@ type side struct {
 	setup results.Setup
 }
 
-// allocate makes the memory of all workers, filled with noise.
-func (s *side) allocate() error {
+// allocate makes the memory of all workers, filled with noise, which also brings
+// every page in.
+func (s *side) allocate(ctx context.Context) error {
 	start := time.Now()
 	mem, err := hostmem.Alloc(s.span*int64(s.plan.Workers), hostmem.Options{HugePages: s.plan.HugePages, Lock: s.plan.Lock})
 	if err != nil {
 		return err
 	}
 	s.mem = mem
-	payload.Noise(mem.Bytes, s.plan.RunID)
+	const step = 64 << 20 // so that an interrupt need not wait for all of it
+	for at := 0; at < len(mem.Bytes); at += step {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		payload.Noise(mem.Bytes[at:min(at+step, len(mem.Bytes))], s.plan.RunID+uint64(at))
+	}
 	s.setup.MemoryBytes = int64(len(mem.Bytes))
 	s.setup.AllocateSeconds = time.Since(start).Seconds()
 	return nil

@@ -154,6 +154,9 @@ func interrupted(t *testing.T, got output, out string) {
 	}
 }
 
+// intoTheRun waits until requests are measured, also on a busy machine.
+func intoTheRun() { time.Sleep(slow * 2 * time.Second) }
+
 // TestInterrupt: Ctrl-C ends a run in order and keeps what was measured.
 func TestInterrupt(t *testing.T) {
 	for _, direction := range []string{"push", "pull"} {
@@ -163,7 +166,7 @@ func TestInterrupt(t *testing.T) {
 				out := filepath.Join(t.TempDir(), "run.json")
 				p := start(t, with(append([]string{"producer", "--connect", addr}, endless...), "--direction", direction, "--out", out)...)
 				serving.stderr.await(t, "tcp "+direction)
-				time.Sleep(500 * time.Millisecond)
+				intoTheRun()
 				p.signal(signal)
 				interrupted(t, p.end(promptly), out)
 				goesOn(t, addr)
@@ -172,7 +175,7 @@ func TestInterrupt(t *testing.T) {
 		t.Run("loopback "+direction, func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "run.json")
 			p := start(t, with(append([]string{"loopback"}, endless...), "--direction", direction, "--out", out)...)
-			time.Sleep(time.Second)
+			intoTheRun()
 			p.signal(os.Interrupt)
 			interrupted(t, p.end(promptly), out)
 			noneLeft(t)

@@ -22,7 +22,7 @@ import (
 )
 
 // promptly is how long a refusal may take.
-const promptly = 5 * time.Second
+const promptly = slow * 5 * time.Second
 
 // frame is a frame of the control channel.
 func frame(kind string, body any) []byte {
@@ -258,7 +258,7 @@ func TestStoppedConsumer(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "run.json")
 	p := start(t, with(append([]string{"producer", "--connect", addr}, endless...), "--out", out)...)
 	serving.stderr.await(t, "tcp push")
-	time.Sleep(2 * time.Second) // well into the measurement, also on a busy machine
+	intoTheRun()
 	serving.signal(syscall.SIGTERM)
 	serving.end(promptly).want(t, exitDone)
 	p.end(promptly).want(t, exitFailed, "it was stopped")

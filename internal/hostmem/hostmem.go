@@ -1,6 +1,5 @@
 // Package hostmem makes the buffers that a run moves: page aligned, outside the
-// garbage collector's heap, touched before use, and on request in huge pages or
-// locked in memory.
+// garbage collector's heap, and on request in huge pages or locked in memory.
 package hostmem
 
 import "errors"

@@ -2,14 +2,13 @@ package hostmem
 
 import (
 	"fmt"
-	"os"
 
 	"golang.org/x/sys/unix"
 
 	"kvbench/internal/units"
 )
 
-// Alloc returns size bytes of zeroed memory whose pages are all present.
+// Alloc returns size bytes of zeroed memory. Its pages come in as they are first written.
 func Alloc(size int64, o Options) (*Buffer, error) {
 	if size == 0 {
 		return &Buffer{}, nil
@@ -34,12 +33,5 @@ func Alloc(size int64, o Options) (*Buffer, error) {
 			return nil, fmt.Errorf("lock %s in memory: %w; raise the limit with ulimit -l", units.BinaryBytes(size), err)
 		}
 	}
-	touch(mem)
 	return b, nil
-}
-
-func touch(mem []byte) {
-	for i := 0; i < len(mem); i += os.Getpagesize() {
-		mem[i] = 0
-	}
 }

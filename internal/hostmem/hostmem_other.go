@@ -4,11 +4,11 @@ package hostmem
 
 import (
 	"fmt"
-	"os"
 	"runtime"
 )
 
-// Alloc returns size bytes of zeroed memory whose pages are all present. Huge
+// Alloc returns size bytes of zeroed memory. Its pages come in as they are first
+// written. Huge
 // pages and locking are there on Linux only.
 func Alloc(size int64, o Options) (*Buffer, error) {
 	if o.HugePages || o.Lock {
@@ -17,9 +17,5 @@ func Alloc(size int64, o Options) (*Buffer, error) {
 	if size < 0 || size != int64(int(size)) || size > 1<<46 {
 		return nil, fmt.Errorf("allocate %d bytes: %w", size, ErrNoMemory)
 	}
-	b := make([]byte, size)
-	for i := 0; i < len(b); i += os.Getpagesize() {
-		b[i] = 0
-	}
-	return &Buffer{Bytes: b}, nil
+	return &Buffer{Bytes: make([]byte, size)}, nil
 }
