@@ -93,6 +93,7 @@ func (a *app) predict(f *predictFlags) error {
 			return err
 		}
 	}
+	p.cheapFrom(specs[0])
 	p.headings()
 	return a.print(p.table, f.format)
 }
@@ -236,23 +237,9 @@ func (f *predictFlags) parseSaved(prefill float64) (seconds float64, known bool,
 
 // add adds the rows of one context.
 func (p *forecast) add(s payload.Spec) error {
-	shape, err := s.Shape()
-	if err != nil {
-		return asUsage(err)
-	}
-	pair, ok := shape.Pair(p.rank.Prefill, p.rank.Decode)
-	if !ok {
-		return usagef("--rank %s moves nothing; pairs that do: %s", p.shape.rank, pairNames(shape.Pairs))
-	}
 	for _, r := range p.routes {
-		scenario := model.Scenario{
-			ContextTokens: s.Tokens, Bytes: pair.Bytes, Layers: max(1, shape.AttentionLayers), Descriptors: int(pair.Descriptors),
-			Path: r.cost(), Overlap: p.overlap == "layer",
-		}
-		if p.prefill != nil {
-			scenario.PrefillSeconds = p.prefill(s.Tokens)
-		}
-		if scenario.SavedSeconds, scenario.SavedKnown, err = p.parseSaved(scenario.PrefillSeconds); err != nil {
+		scenario, err := p.scenario(r, s)
+		if err != nil {
 			return err
 		}
 		for _, scenario.ArrivalsPerSecond = range p.arrivals(scenario) {
@@ -260,6 +247,54 @@ func (p *forecast) add(s payload.Spec) error {
 		}
 	}
 	return nil
+}
+
+// scenario is one request over one route, without load.
+func (p *forecast) scenario(r route, s payload.Spec) (model.Scenario, error) {
+	shape, err := s.Shape()
+	if err != nil {
+		return model.Scenario{}, asUsage(err)
+	}
+	pair, ok := shape.Pair(p.rank.Prefill, p.rank.Decode)
+	if !ok {
+		return model.Scenario{}, usagef("--rank %s moves nothing; pairs that do: %s", p.shape.rank, pairNames(shape.Pairs))
+	}
+	scenario := model.Scenario{
+		ContextTokens: s.Tokens, Bytes: pair.Bytes, Layers: max(1, shape.AttentionLayers), Descriptors: int(pair.Descriptors),
+		Path: r.cost(), Overlap: p.overlap == "layer",
+	}
+	if p.prefill != nil {
+		scenario.PrefillSeconds = p.prefill(s.Tokens)
+	}
+	scenario.SavedSeconds, scenario.SavedKnown, err = p.parseSaved(scenario.PrefillSeconds)
+	return scenario, err
+}
+
+// cheapShare is the share of TTFT under which an exposed transfer is called cheap.
+const cheapShare = 0.05
+
+// cheapFrom notes, by route, from which context on the exposed transfer is a small
+// part of TTFT, as far as a prefill that grows with the context tells.
+func (p *forecast) cheapFrom(s payload.Spec) {
+	if p.prefill == nil || p.prefill(2) == p.prefill(1) {
+		return
+	}
+	const low, high = 16, 1 << 20
+	for _, r := range p.routes {
+		tokens, ok := model.BreakEvenContext(low, high, func(tokens int64) bool {
+			s.Tokens = tokens
+			scenario, err := p.scenario(r, s)
+			return err == nil && scenario.Outcome().ExposedShare <= cheapShare
+		})
+		switch {
+		case !ok:
+			p.table.Notes = append(p.table.Notes, fmt.Sprintf("over %s the exposed transfer is more than %.0f %% of TTFT up to 1M tokens", r.name, 100*cheapShare))
+		case tokens == low:
+			p.table.Notes = append(p.table.Notes, fmt.Sprintf("over %s the exposed transfer is under %.0f %% of TTFT at any context", r.name, 100*cheapShare))
+		default:
+			p.table.Notes = append(p.table.Notes, fmt.Sprintf("over %s the exposed transfer is under %.0f %% of TTFT from %d tokens on", r.name, 100*cheapShare, tokens))
+		}
+	}
 }
 
 // arrivals are the loads of a scenario: the one asked for, or those of a sweep.
