@@ -35,7 +35,7 @@ func (c *Consumer) Serve(ctx context.Context, l net.Listener, once bool) error {
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 	places := make(chan struct{}, max(1, c.Limits.Sessions))
-	greeting := make(chan struct{}, 64)
+	var greeting greeters
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	var ended error
@@ -51,14 +51,13 @@ func (c *Consumer) Serve(ctx context.Context, l net.Listener, once bool) error {
 			time.Sleep(50 * time.Millisecond)
 			continue
 		}
-		select {
-		case greeting <- struct{}{}:
-		default:
+		leave, ok := greeting.enter(nc.RemoteAddr())
+		if !ok {
 			nc.Close()
 			continue
 		}
 		wg.Go(func() {
-			ran, err := c.serveConn(ctx, nc, places, func() { <-greeting })
+			ran, err := c.serveConn(ctx, nc, places, leave)
 			if err != nil {
 				c.Log("%s: %v", nc.RemoteAddr(), err)
 			}
@@ -70,6 +69,46 @@ func (c *Consumer) Serve(ctx context.Context, l net.Listener, once bool) error {
 			}
 		})
 	}
+}
+
+// greeters counts the connections that have yet to prove themselves, so that
+// strangers who say nothing hold few of this host's resources, and those at one
+// address leave room for producers at others.
+type greeters struct {
+	mu     sync.Mutex
+	all    int
+	byHost map[string]int
+}
+
+const (
+	mostGreeters        = 1024
+	mostGreetersOneHost = 64
+)
+
+// enter counts a connection in. The function it returns counts it out again.
+func (g *greeters) enter(addr net.Addr) (leave func(), ok bool) {
+	host, _, err := net.SplitHostPort(addr.String())
+	if err != nil {
+		host = addr.String()
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.all >= mostGreeters || g.byHost[host] >= mostGreetersOneHost {
+		return nil, false
+	}
+	if g.byHost == nil {
+		g.byHost = make(map[string]int)
+	}
+	g.all++
+	g.byHost[host]++
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.all--
+		if g.byHost[host]--; g.byHost[host] == 0 {
+			delete(g.byHost, host)
+		}
+	}, true
 }
 
 // serveConn greets one producer and serves its run. It reports whether there was one.

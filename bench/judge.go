@@ -3,6 +3,7 @@ package bench
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -18,7 +19,9 @@ type Judge struct {
 	Against   []string // of "spec" and "fit": what must agree; what is absent is passed over
 }
 
-// Recheck judges a record again. It returns an error where the record cannot be judged.
+// Recheck predicts and judges again from what a record holds: its link, its
+// calibration's samples, and the histograms of its cells. It returns an error
+// where the record cannot be judged: it is incomplete, or contradicts itself.
 func Recheck(run *results.Run, j Judge) error {
 	if !run.Complete {
 		return fmt.Errorf("check run: it ended early (%s), so there is no verdict; run it again", run.Incomplete)
@@ -26,26 +29,56 @@ func Recheck(run *results.Run, j Judge) error {
 	var fit *model.Fit
 	if run.Fit != nil {
 		f := *run.Fit
+		f.Notes = nil
 		fit = refit(&f)
 	}
 	for i := range run.Cells {
-		c := &run.Cells[i]
-		h, err := c.Latency.Service.Histogram()
-		if err != nil {
-			return fmt.Errorf("check run: service times at %d tokens: %w", c.ContextTokens, err)
-		}
-		measured := median(h)
-		c.Service50 = estimate(measured)
-		for _, p := range []*results.Prediction{c.Predicted.Spec, c.Predicted.Fit} {
-			if p != nil {
-				again := model.Compare(measured, model.Interval{Value: p.Seconds, Low: p.SecondsLow, High: p.SecondsHigh}, 0)
-				p.Ratio, p.Low, p.High = again.Ratio.Value, again.Ratio.Low, bound(again.Ratio.High)
-			}
+		if err := recheckCell(&run.Cells[i], specOf(run), fit); err != nil {
+			return fmt.Errorf("check run: cell of %d tokens: %w", run.Cells[i].ContextTokens, err)
 		}
 	}
 	j.judge(run, fit)
 	return nil
 }
+
+func recheckCell(c *results.Cell, spec *model.Cost, fit *model.Fit) error {
+	if !c.Complete {
+		return errors.New("not all of its requests were measured; run it again")
+	}
+	service, err := c.Latency.Service.Histogram()
+	if err != nil {
+		return fmt.Errorf("service times: %w", err)
+	}
+	exposed, err := c.Latency.Exposed.Histogram()
+	if err != nil {
+		return fmt.Errorf("exposed times: %w", err)
+	}
+	for _, wrong := range []struct {
+		is   bool
+		what string
+	}{
+		{c.Requests < 1, fmt.Sprintf("%d requests", c.Requests)},
+		{service.Count() != c.Requests || exposed.Count() != c.Requests, fmt.Sprintf("%d requests, but service times of %d and exposed times of %d", c.Requests, service.Count(), exposed.Count())},
+		{c.Latency.Layer.Count != c.Requests*int64(c.Layers), fmt.Sprintf("%d requests of %d layers, but times of %d layers", c.Requests, c.Layers, c.Latency.Layer.Count)},
+		{c.Layers < 1 || c.Bytes < 1 || c.Descriptors < c.Layers, fmt.Sprintf("%d bytes in %d layers and %d descriptors", c.Bytes, c.Layers, c.Descriptors)},
+		{!agree(c.Goodput*c.BusySeconds, float64(c.Bytes)*float64(c.Requests)), fmt.Sprintf("%d requests of %d bytes, but %.4g bytes/s over %.4g s", c.Requests, c.Bytes, c.Goodput, c.BusySeconds)},
+		{c.Predicted.Fit != nil && fit == nil, "a prediction by a fit that the record does not hold"},
+		{c.Predicted.Spec != nil && spec == nil, "a prediction by a link that the record does not name"},
+	} {
+		if wrong.is {
+			return fmt.Errorf("the record contradicts itself: %s; it was changed, or is damaged: run it again", wrong.what)
+		}
+	}
+	prefill := 0.0
+	if c.Overlap != nil {
+		prefill = c.Overlap.PrefillSeconds
+	}
+	predict(c, service, exposed, prefill, spec, fit)
+	return nil
+}
+
+// agree reports whether two figures are the same but for rounding.
+func agree(a, b float64) bool { return math.Abs(a-b) <= 1e-6*math.Max(math.Abs(a), math.Abs(b)) }
 
 // judge fills in every cell's verdict.
 func (j Judge) judge(run *results.Run, fit *model.Fit) {
@@ -56,13 +89,16 @@ func (j Judge) judge(run *results.Run, fit *model.Fit) {
 			c.Verdict.Status = string(model.Fail)
 			c.Verdict.Reason = "not all requests were measured"
 			if c.Verify.Mismatched > 0 {
-				c.Verdict.Reason = "data arrived wrong: " + c.Verify.First
+				c.Verdict.Reason = strings.TrimSuffix("data arrived wrong: "+c.Verify.First, ": ")
 			}
 			continue
 		}
 		j.judgeCell(run, c, fit)
 	}
 }
+
+// fewestRequests are those behind a verdict: of fewer, the spread is unknown.
+const fewestRequests = 3
 
 // judgeCell compares a cell with each prediction that there is; the worst status counts.
 func (j Judge) judgeCell(run *results.Run, c *results.Cell, fit *model.Fit) {
@@ -80,6 +116,12 @@ func (j Judge) judgeCell(run *results.Run, c *results.Cell, fit *model.Fit) {
 			continue
 		}
 		got := model.Compare(measured, model.Interval{Value: p.Seconds, Low: p.SecondsLow, High: p.SecondsHigh}, j.Tolerance)
+		switch {
+		case c.Requests < fewestRequests:
+			got.Status, got.Reason = model.Unchecked, fmt.Sprintf("%d request(s) are too few for a verdict; run at least %d", c.Requests, fewestRequests)
+		case p.Vague:
+			got.Status, got.Reason = model.Unchecked, "the prediction is too vague for a verdict: "+p.Note
+		}
 		reasons = append(reasons, fmt.Sprintf("%s: %s", p.name, got.Reason))
 		if slices.Index(rank, string(got.Status)) > slices.Index(rank, c.Verdict.Status) || c.Verdict.Against == "" {
 			c.Verdict.Status, c.Verdict.Against = string(got.Status), p.name
@@ -154,6 +196,16 @@ func slower(a, b hostinfo.Device) (name string, bytesPerSecond float64) {
 // Outside reports whether a cell failed its comparison.
 func Outside(run *results.Run) bool {
 	return slices.ContainsFunc(run.Cells, func(c results.Cell) bool { return c.Verdict.Status == string(model.Fail) })
+}
+
+// Corrupt returns ErrCorrupt where bytes of a record's run arrived wrong.
+func Corrupt(run *results.Run) error {
+	for _, c := range run.Cells {
+		if c.Verify.Mismatched > 0 {
+			return fmt.Errorf("%w: %d of %d blocks at %d tokens", ErrCorrupt, c.Verify.Mismatched, c.Verify.Checked, c.ContextTokens)
+		}
+	}
+	return nil
 }
 
 // ErrNothingToCheck is returned when a check was asked for and no cell has a

@@ -127,7 +127,11 @@ func (t *tally) reset(l Load) {
 func (t *tally) next() (due time.Duration, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.deadline.IsZero() && t.started >= t.total || !t.deadline.IsZero() && time.Now().After(t.deadline) {
+	over := t.deadline.IsZero() && t.started >= t.total
+	if !t.deadline.IsZero() && t.started > 0 { // however short, one request is measured
+		over = time.Now().After(t.deadline)
+	}
+	if over {
 		return 0, false
 	}
 	t.started++

@@ -81,7 +81,7 @@ func (s *session) run(ctx context.Context, t transport.Transport) (err error) {
 	defer func() {
 		// Tell the producer before the data connections break under it.
 		if err != nil && !errors.Is(err, control.ErrClosed) {
-			s.conn.Refuse(control.Refuse("failed", "%v", err))
+			s.leave(err)
 		}
 		cancel(err)
 		s.disconnect()
@@ -91,11 +91,7 @@ func (s *session) run(ctx context.Context, t transport.Transport) (err error) {
 		return err
 	}
 	stopped := context.AfterFunc(ctx, func() {
-		if cause := context.Cause(ctx); errors.Is(cause, context.Canceled) {
-			s.conn.Refuse(control.Refuse("failed", "it was stopped"))
-		} else {
-			s.conn.Refuse(control.Refuse("failed", "%v", cause))
-		}
+		s.leave(context.Cause(ctx))
 		s.conn.Close() // ends the Receive below
 	})
 	defer stopped()
@@ -117,6 +113,14 @@ func (s *session) run(ctx context.Context, t transport.Transport) (err error) {
 			return err
 		}
 	}
+}
+
+// leave tells the producer why the session ends.
+func (s *session) leave(why error) {
+	if errors.Is(why, context.Canceled) {
+		why = errors.New("it was stopped")
+	}
+	s.conn.Refuse(control.Refuse("failed", "%v", why))
 }
 
 // connect accepts the workers' connections.

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"fmt"
-	"math"
 	"time"
 
 	"kvbench/model"
@@ -76,9 +75,20 @@ func (a Assumptions) spec(run *results.Run) *model.Cost {
 	if mtu == 0 {
 		mtu = model.DefaultMTU(a.Link.Kind)
 	}
-	run.Link = &results.Link{Name: a.Link.Name, BytesPerSecond: a.Link.BytesPerSecond, MTU: mtu, FramingFactor: factor, FramingBasis: basis, Source: a.Source}
-	cost := model.SpecCost(*a.Link, a.MTU, a.Framing, a.Alpha, a.Gamma)
-	return &cost
+	run.Link = &results.Link{
+		Name: a.Link.Name, BytesPerSecond: a.Link.BytesPerSecond, MTU: mtu, FramingFactor: factor, FramingBasis: basis,
+		AlphaSeconds: a.Alpha, GammaSeconds: a.Gamma, Source: a.Source,
+	}
+	return specOf(run)
+}
+
+// specOf is the cost of the record's link; nil without one.
+func specOf(run *results.Run) *model.Cost {
+	if run.Link == nil {
+		return nil
+	}
+	l := run.Link
+	return &model.Cost{AlphaSeconds: l.AlphaSeconds, GammaSeconds: l.GammaSeconds, BytesPerSecond: l.BytesPerSecond * l.FramingFactor}
 }
 
 // smallestLayer is the mean layer of the smallest request, in bytes.
@@ -129,54 +139,11 @@ func (o *Outcome) summarizeCell(c *CellOutcome, spec *model.Cost, fit *model.Fit
 			return cell, err
 		}
 	}
-	o.predict(&cell, c, record, spec, fit)
+	predict(&cell, record.Service, record.Exposed, c.Pace.Seconds()*float64(cell.Layers), spec, fit)
 	if o.Load.Rate > 0 && record.Requests > 0 {
 		cell.Load = o.load(record)
 	}
 	return cell, nil
-}
-
-// predict fills in what was expected of the cell.
-func (o *Outcome) predict(cell *results.Cell, c *CellOutcome, record *Record, spec *model.Cost, fit *model.Fit) {
-	measured := median(record.Service)
-	cell.Service50 = estimate(measured)
-	prefill := c.Pace.Seconds() * float64(cell.Layers)
-	var overlap *results.Overlap
-	if c.Pace > 0 {
-		overlap = &results.Overlap{PrefillSeconds: prefill, Exposed50: estimate(median(record.Exposed))}
-		cell.Overlap = overlap
-	}
-	// expect holds both the service and the exposed time against one cost.
-	expect := func(whole model.Interval, cost model.Cost) (service, exposed *results.Prediction) {
-		if overlap == nil {
-			return prediction(measured, whole), nil
-		}
-		e := cost.ExposedSeconds(cell.Layers, cell.Descriptors, cell.Bytes, prefill)
-		// What the whole transfer leaves open, its exposed part does too.
-		spread := func(bound float64) float64 { return e * bound / whole.Value }
-		exposedTime := model.Interval{Value: e, Low: spread(whole.Low), High: spread(whole.High)}
-		serviceTime := model.Interval{Value: prefill + e, Low: prefill + exposedTime.Low, High: prefill + exposedTime.High}
-		return prediction(measured, serviceTime), prediction(interval(overlap.Exposed50), exposedTime)
-	}
-	var exposed *results.Prediction
-	if spec != nil {
-		cell.Predicted.Spec, exposed = expect(model.Exactly(spec.Seconds(cell.Layers, cell.Descriptors, cell.Bytes)), *spec)
-		if overlap != nil {
-			overlap.Spec = exposed
-		}
-	}
-	if fit != nil {
-		cell.Predicted.Fit, exposed = expect(fit.Predict(cell.Layers, cell.Descriptors, cell.Bytes), fit.Cost())
-		if overlap != nil {
-			overlap.Fit = exposed
-		}
-		if p := cell.Predicted.Fit; p != nil {
-			p.Note = fit.Outside(cell.Layers, cell.Descriptors, cell.Bytes)
-			if err := fit.TrustworthyFor(cell.Layers, cell.Descriptors, cell.Bytes); err != nil {
-				p.Note = err.Error()
-			}
-		}
-	}
 }
 
 // load holds an open loop's response times against queueing theory.
@@ -206,25 +173,4 @@ func (o *Outcome) load(record *Record) *results.Load {
 		l.Note = "within the band of theory, from first come first served to fair sharing"
 	}
 	return l
-}
-
-// median is the median time in seconds with its 95 % interval.
-func median(h *results.Histogram) model.Interval {
-	low, high := model.MedianRanks(int(h.Count()))
-	// MedianRanks counts the smallest sample as 0 and the largest as 1.
-	at := func(q float64) float64 { return h.Smallest(1 + int64(math.Round(q*float64(h.Count()-1)))).Seconds() }
-	return model.Interval{Value: h.Quantile(0.5).Seconds(), Low: at(low), High: at(high)}
-}
-
-// prediction holds a measurement against a prediction; nil where there is no
-// finite one.
-func prediction(measured, predicted model.Interval) *results.Prediction {
-	if !(predicted.Value > 0) || math.IsInf(predicted.High, 0) {
-		return nil
-	}
-	c := model.Compare(measured, predicted, 0)
-	return &results.Prediction{
-		Seconds: predicted.Value, SecondsLow: predicted.Low, SecondsHigh: predicted.High,
-		Ratio: c.Ratio.Value, Low: c.Ratio.Low, High: bound(c.Ratio.High),
-	}
 }

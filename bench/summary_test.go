@@ -69,6 +69,18 @@ func TestMerge(t *testing.T) {
 	}
 }
 
+// measuredAs is the record of a worker that moved requests of 41,943,040 bytes in 80
+// layers one after the other, in the given times.
+func measuredAs(lengths ...time.Duration) *Record {
+	r := recordOf(41943040, spansOf(lengths...)...)
+	for _, d := range lengths {
+		for range 80 {
+			r.layer(time.Microsecond, d/80, time.Millisecond, true)
+		}
+	}
+	return merge([]*Record{r})
+}
+
 // outcomeOf is the outcome of one cell: llama-2-70b at 128 tokens, 41,943,040 bytes in 80
 // layers of two ranges.
 func outcomeOf(t *testing.T, record *Record) *Outcome {
@@ -117,7 +129,7 @@ func spansOf(lengths ...time.Duration) (spans []span) {
 // 125,829,120 bytes, 116.51e6 B/s; the median of 360 is 1.0101 of 356.40 ms.
 func TestSummaryByHand(t *testing.T) {
 	const ms = time.Millisecond
-	record := merge([]*Record{recordOf(41943040, spansOf(350*ms, 360*ms, 370*ms)...)})
+	record := measuredAs(350*ms, 360*ms, 370*ms)
 	run, err := Summarize(outcomeOf(t, record), gigabit(t), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -155,7 +167,7 @@ func TestAlphaAndGamma(t *testing.T) {
 	a := gigabit(t)
 	a.Alpha, a.Gamma = 0.01, 1e-4
 	a.Framing = model.Framing{Mode: model.FramingOff}
-	run, err := Summarize(outcomeOf(t, merge([]*Record{recordOf(41943040, spansOf(time.Second)...)})), a, nil)
+	run, err := Summarize(outcomeOf(t, measuredAs(time.Second)), a, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,10 +177,10 @@ func TestAlphaAndGamma(t *testing.T) {
 // TestVerdicts has the cases in which a cell passes, fails, or cannot be told.
 func TestVerdicts(t *testing.T) {
 	const ms = time.Millisecond
-	steady := func(d time.Duration) []span { return spansOf(d, d, d, d, d, d, d, d, d, d) }
+	steady := func(d time.Duration) []time.Duration { return []time.Duration{d, d, d, d, d, d, d, d, d, d} }
 	for _, c := range []struct {
 		name   string
-		spans  []span
+		times  []time.Duration
 		change func(*Outcome, *Assumptions)
 		want   string
 		says   string
@@ -177,7 +189,7 @@ func TestVerdicts(t *testing.T) {
 		{"within", steady(385 * ms), nil, "pass", ""},
 		{"too slow", steady(500 * ms), nil, "fail", "outside"},
 		{"too fast", steady(200 * ms), nil, "fail", "outside"},
-		{"could be either", spansOf(356*ms, 356*ms, 500*ms, 500*ms, 500*ms), nil, "unchecked", "run more requests"},
+		{"could be either", []time.Duration{356 * ms, 356 * ms, 500 * ms, 500 * ms, 500 * ms}, nil, "unchecked", "run more requests"},
 		{"nothing to hold it against", steady(356 * ms), func(_ *Outcome, a *Assumptions) { a.Link = nil }, "unchecked", "nothing to hold it against"},
 		{"not asked about this", steady(900 * ms), func(_ *Outcome, a *Assumptions) { a.Judge.Against = []string{"fit"} }, "unchecked", "nothing to hold it against"},
 		{"no tolerance", steady(900 * ms), func(_ *Outcome, a *Assumptions) { a.Judge.Tolerance = 0 }, "unchecked", "no tolerance"},
@@ -190,7 +202,7 @@ func TestVerdicts(t *testing.T) {
 			o.Cells[0].Verify.Mismatched = 1
 		}, "fail", "arrived wrong"},
 	} {
-		o, a := outcomeOf(t, merge([]*Record{recordOf(41943040, c.spans...)})), gigabit(t)
+		o, a := outcomeOf(t, measuredAs(c.times...)), gigabit(t)
 		if c.change != nil {
 			c.change(o, &a)
 		}
@@ -229,7 +241,7 @@ func pathSamples(alpha, gamma, bandwidth float64) (samples []model.Sample) {
 func TestFitAndSpec(t *testing.T) {
 	const ms = time.Millisecond
 	// The path is half as fast as its data sheet: 60e6 B/s are 699 ms.
-	o := outcomeOf(t, merge([]*Record{recordOf(41943040, spansOf(700*ms, 700*ms, 701*ms, 699*ms, 700*ms, 700*ms)...)}))
+	o := outcomeOf(t, measuredAs(700*ms, 700*ms, 701*ms, 699*ms, 700*ms, 700*ms))
 	o.Samples = pathSamples(20e-6, 1e-6, 60e6)
 	o.CalibrationSeconds = 1.5
 	run, err := Summarize(o, gigabit(t), nil)
@@ -259,7 +271,7 @@ func TestFitAndSpec(t *testing.T) {
 
 // TestUntrustedFit leaves a note, and no prediction.
 func TestUntrustedFit(t *testing.T) {
-	o := outcomeOf(t, merge([]*Record{recordOf(41943040, spansOf(time.Second)...)}))
+	o := outcomeOf(t, measuredAs(time.Second))
 	o.Samples = pathSamples(20e-6, 1e-6, 60e6)[:22] // two batches
 	run, err := Summarize(o, Assumptions{Judge: Judge{Tolerance: 0.1, Against: []string{"fit"}}}, nil)
 	if err != nil {
@@ -277,7 +289,7 @@ func TestUntrustedFit(t *testing.T) {
 func TestRecheck(t *testing.T) {
 	const ms = time.Millisecond
 	fresh := func() *results.Run {
-		run, err := Summarize(outcomeOf(t, merge([]*Record{recordOf(41943040, spansOf(400*ms, 400*ms, 400*ms, 400*ms, 400*ms, 400*ms)...)})), gigabit(t), nil)
+		run, err := Summarize(outcomeOf(t, measuredAs(400*ms, 400*ms, 400*ms, 400*ms, 400*ms, 400*ms)), gigabit(t), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,6 +28,15 @@ func (f Fit) Cost() Cost {
 	return c
 }
 
+// CostAt is [Fit.Cost] for batches of about bytes: where the fit has two regimes,
+// and these bytes do not reach the second, the line of the first.
+func (f Fit) CostAt(bytes int64) Cost {
+	if f.Second != nil && bytes <= f.Second.FromBytes {
+		return Cost{f.Alpha.Value, f.Beta.Value, f.Gamma.Value, f.Bandwidth.Value, f.Overlap}
+	}
+	return f.Cost()
+}
+
 // Asymptotic is the bandwidth in bytes a second that large batches approach: the
 // one to hold against a link.
 func (f Fit) Asymptotic() Interval {

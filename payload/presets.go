@@ -43,7 +43,7 @@ type UnknownModelError struct {
 }
 
 func (e *UnknownModelError) Error() string {
-	hint := "name a preset"
+	hint := "name a preset (kvbench shape --list)"
 	if len(e.Nearest) > 0 {
 		hint = "did you mean " + strings.Join(e.Nearest, ", ") + "? Name a preset"
 	}
@@ -100,20 +100,23 @@ func loadFile(path string) (Geometry, error) {
 	return g, nil
 }
 
-// nearest returns up to three names within a third of the name's length in edits.
+// nearest returns up to three names: those within a third of the name's length in
+// edits, then those that contain it.
 func nearest(name string, names []string) []string {
 	const shown, longest = 3, 64
-	if len(name) > longest {
+	if len(name) > longest || len(name) < 2 {
 		return nil
 	}
 	limit := max(2, len(name)/3)
 	distance := make(map[string]int, len(names))
 	var near []string
 	for _, n := range names {
-		if d := edits(name, n); d <= limit {
-			distance[n] = d
-			near = append(near, n)
+		d := edits(name, n)
+		if d > limit && !strings.Contains(n, name) {
+			continue
 		}
+		distance[n] = min(d, limit+1)
+		near = append(near, n)
 	}
 	slices.SortStableFunc(near, func(a, b string) int { return distance[a] - distance[b] })
 	return near[:min(len(near), shown)]

@@ -8,7 +8,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
+	"unicode"
 )
 
 // Format is a way to print a table.
@@ -72,7 +74,7 @@ func (t Table) writeText(w io.Writer) error {
 	line := func(text func(int) string) {
 		for i, c := range t.Columns {
 			if c.Head != "" {
-				fmt.Fprint(tw, text(i), "\t")
+				fmt.Fprint(tw, printable(text(i)), "\t")
 			}
 		}
 		fmt.Fprintln(tw)
@@ -85,10 +87,20 @@ func (t Table) writeText(w io.Writer) error {
 		return err
 	}
 	for _, n := range t.Notes {
-		fmt.Fprintln(&b, n)
+		fmt.Fprintln(&b, printable(n))
 	}
 	_, err := w.Write(b.Bytes())
 	return err
+}
+
+// printable takes control characters out of what may come from a file.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
 }
 
 func (t Table) writeJSON(w io.Writer) error {

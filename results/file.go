@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -18,22 +19,51 @@ const maxRecord = 256 << 20
 
 // File is a place for a record that has been tried: that it can be written is
 // known before the run, not after it.
-type File struct{ path string }
+type File struct {
+	path string      // with symbolic links followed
+	mode fs.FileMode // of the file that is there, or that a new one gets
+}
 
-// Create checks that a record can be written to path, without touching what is there.
+// Create checks that a record can be written to path, without touching what is
+// there. Only a regular file, or a new one, can hold a record.
 func Create(path string) (*File, error) {
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
+	f := &File{path: path}
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		f.path = target
+	} else if _, errLink := os.Readlink(path); errLink == nil {
+		return nil, fmt.Errorf("write result: %s is a link to nowhere; choose another --out", path)
+	}
+	switch info, err := os.Stat(f.path); {
+	case err == nil && info.IsDir():
 		return nil, fmt.Errorf("write result: %s is a directory; give a file name", path)
+	case err == nil && !info.Mode().IsRegular():
+		return nil, fmt.Errorf("write result: %s is no regular file; choose another --out, or --format json for the table", path)
+	case err == nil:
+		f.mode = info.Mode().Perm()
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("write result: %w; choose another --out", err)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".kvbench-*")
+	t, err := f.temporary()
 	if err != nil {
-		return nil, fmt.Errorf("write result: %w; choose another --out", err)
+		return nil, fmt.Errorf("write result %s: %w; choose another --out", path, err)
 	}
-	f.Close()
-	if err := os.Remove(f.Name()); err != nil {
-		return nil, fmt.Errorf("write result: %w; choose another --out", err)
+	t.Close()
+	if err := os.Remove(t.Name()); err != nil {
+		return nil, fmt.Errorf("write result %s: %w; choose another --out", path, err)
 	}
-	return &File{path}, nil
+	return f, nil
+}
+
+// temporary makes a new file beside the record's place, with the mode that the
+// record is to have.
+func (f *File) temporary() (*os.File, error) {
+	name := fmt.Sprintf(".%s.%d.tmp", filepath.Base(f.path), os.Getpid())
+	// The process's umask applies, as it does to any file that a program makes.
+	t, err := os.OpenFile(filepath.Join(filepath.Dir(f.path), name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err == nil && f.mode != 0 {
+		err = t.Chmod(f.mode)
+	}
+	return t, err
 }
 
 // Write stores the record: the whole of it or, on an error, none, so that a
@@ -43,24 +73,22 @@ func (f *File) Write(r *Run) error {
 	if err != nil {
 		return err
 	}
-	return writeAtomically(f.path, b)
+	return f.replace(b)
 }
 
-func writeAtomically(path string, b []byte) (err error) {
-	t, err := os.CreateTemp(filepath.Dir(path), ".kvbench-*")
+// replace puts b in the file's place at once.
+func (f *File) replace(b []byte) (err error) {
+	t, err := f.temporary()
 	if err != nil {
-		return fmt.Errorf("write result: %w", err)
+		return fmt.Errorf("write result %s: %w", f.path, err)
 	}
 	defer func() {
 		if err != nil {
 			t.Close()
 			os.Remove(t.Name())
-			err = fmt.Errorf("write result %s: %w", path, err)
+			err = fmt.Errorf("write result %s: %w", f.path, err)
 		}
 	}()
-	if err := t.Chmod(0o644); err != nil {
-		return err
-	}
 	if _, err := t.Write(b); err != nil {
 		return err
 	}
@@ -70,7 +98,7 @@ func writeAtomically(path string, b []byte) (err error) {
 	if err := t.Close(); err != nil {
 		return err
 	}
-	return os.Rename(t.Name(), path)
+	return os.Rename(t.Name(), f.path)
 }
 
 // Encode writes a record as indented JSON.

@@ -176,7 +176,7 @@ func TestWrite(t *testing.T) {
 	if len(files(t, dir)) != 1 {
 		t.Errorf("Write left %v", files(t, dir))
 	}
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o644 {
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 { // as it was
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
 }

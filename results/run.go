@@ -63,6 +63,8 @@ type Link struct {
 	MTU            int     `json:"mtu"`
 	FramingFactor  float64 `json:"framing_factor"`
 	FramingBasis   string  `json:"framing_basis"`
+	AlphaSeconds   float64 `json:"alpha_seconds"`
+	GammaSeconds   float64 `json:"gamma_seconds_per_descriptor"`
 	Source         string  `json:"source"` // flag, or device
 }
 
@@ -194,7 +196,9 @@ type Prediction struct {
 	Ratio       float64  `json:"ratio"` // measured over predicted
 	Low         float64  `json:"low"`   // the ratio's 95 % interval
 	High        *float64 `json:"high"`
-	Note        string   `json:"note,omitempty"`
+	// Vague is true where the prediction's own interval is too wide for a verdict.
+	Vague bool   `json:"vague,omitempty"`
+	Note  string `json:"note,omitempty"`
 }
 
 // Verdict is whether the measurement agrees with the prediction.

@@ -76,7 +76,11 @@ func (a *app) consume(ctx context.Context, f *consumerFlags) error {
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", f.listen)
+	network := "tcp"
+	if host, _, _ := net.SplitHostPort(f.listen); net.ParseIP(host).To4() != nil {
+		network = "tcp4" // 0.0.0.0 means every IPv4 address, and no other
+	}
+	l, err := net.Listen(network, f.listen)
 	if err != nil {
 		return fmt.Errorf("listen: %w; choose another --listen", err)
 	}

@@ -209,5 +209,15 @@ func TestCheckRefuses(t *testing.T) {
 	// The response histogram is not what a verdict rests on; the service one is.
 	i := bytes.Index(whole, []byte(`"service"`))
 	bad := append(bytes.Clone(whole[:i]), bytes.Replace(whole[i:], []byte(`"hdr": "HIST`), []byte(`"hdr": "XXXX`), 1)...)
-	kvbench(t, "check", file("service.json", bad)).want(t, exitFailed, "service times at 1024 tokens")
+	kvbench(t, "check", file("service.json", bad)).want(t, exitFailed, "1024 tokens", "service times")
+	for name, change := range map[string][2]string{
+		"bytes":    {`"bytes": 335544320`, `"bytes": 3355443200`},
+		"requests": {`"requests": 10`, `"requests": 500`},
+		"layers":   {`"layers": 80`, `"layers": 8`},
+		"link":     {`"link": {`, `"old_link": {`},
+	} {
+		kvbench(t, "check", changed(name+".json", change[0], change[1])).want(t, exitFailed, "contradicts itself", "run it again")
+	}
+	corrupt := changed("corrupt.json", `"mismatched": 0`, `"mismatched": 3`)
+	kvbench(t, "check", corrupt).want(t, exitCorrupt, "data arrived wrong")
 }

@@ -16,7 +16,7 @@ func main() {
 // untilSignal returns a context that ends with the first SIGINT or SIGTERM. A
 // second one finds the default action again, and ends the process at once.
 func untilSignal() context.Context {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop)
 	return ctx
 }

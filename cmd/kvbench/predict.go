@@ -64,10 +64,12 @@ func (a *app) predictCommand() *cobra.Command {
 // route is a way for the bytes: a link's spec, or a fit.
 type route struct {
 	name string
-	cost func() model.Cost
-	// floor is the seconds of the bytes alone at line rate, for the overhead; 0 a byte is unknown.
+	cost func(bytes int64) model.Cost
+	// lineRate is what overhead counts from, bytes a second; 0: the cost's own bandwidth.
 	lineRate float64
 	note     string
+	// check says in which way a request lies outside what the route is known for; nil: never.
+	check func(transfers, descriptors int, bytes int64) string
 }
 
 // forecast is a prediction under way: what every row has in common.
@@ -165,7 +167,7 @@ func (f *predictFlags) parseRoutes() ([]route, error) {
 		_, _, basis := l.Goodput(f.mtu, framing)
 		routes = append(routes, route{
 			name: l.Name, lineRate: l.BytesPerSecond,
-			cost: func() model.Cost { return model.SpecCost(l, f.mtu, framing, f.alpha, f.gamma) },
+			cost: func(int64) model.Cost { return model.SpecCost(l, f.mtu, framing, f.alpha, f.gamma) },
 			note: fmt.Sprintf("%s: %s one way; %s", l.Name, units.BitRate(l.BytesPerSecond), basis),
 		})
 		return nil
@@ -212,9 +214,8 @@ func fittedRoute(path string) (route, error) {
 	if err != nil {
 		return route{}, fmt.Errorf("--fit %s: %w", path, err)
 	}
-	c := fit.Cost()
 	return route{
-		name: "fit", lineRate: fit.Asymptotic().Value, cost: func() model.Cost { return c },
+		name: "fit", cost: fit.CostAt, check: fit.Outside,
 		note: fmt.Sprintf("fit: as measured over %s: startup %s, each further layer %s, each descriptor %s, %s",
 			record.Transport.Lane, units.Seconds(fit.Alpha.Value), units.Seconds(fit.Beta.Value), units.Seconds(fit.Gamma.Value), units.Rate(fit.Asymptotic().Value)),
 	}, nil
@@ -261,7 +262,7 @@ func (p *forecast) scenario(r route, s payload.Spec) (model.Scenario, error) {
 	}
 	scenario := model.Scenario{
 		ContextTokens: s.Tokens, Bytes: pair.Bytes, Layers: max(1, shape.AttentionLayers), Descriptors: int(pair.Descriptors),
-		Path: r.cost(), Overlap: p.overlap == "layer",
+		Path: r.cost(pair.Bytes), Overlap: p.overlap == "layer",
 	}
 	if p.prefill != nil {
 		scenario.PrefillSeconds = p.prefill(s.Tokens)
@@ -312,18 +313,27 @@ func (p *forecast) arrivals(s model.Scenario) []float64 {
 
 func (p *forecast) row(r route, s model.Scenario) {
 	o := s.Outcome()
+	lineRate := r.lineRate
+	if lineRate == 0 {
+		lineRate = s.Path.BytesPerSecond
+	}
 	row := []report.Cell{
 		{Value: s.ContextTokens, Text: units.Tokens(s.ContextTokens)},
 		{Value: r.name, Text: r.name},
 		{Value: s.Bytes, Text: units.Bytes(s.Bytes)},
 		{Value: o.TransferSeconds, Text: units.Seconds(o.TransferSeconds)},
-		overheadCell(o.TransferSeconds, float64(s.Bytes)/r.lineRate),
+		overheadCell(o.TransferSeconds, float64(s.Bytes)/lineRate),
 	}
 	row = append(row, p.prefillCells(s, o)...)
 	row = append(row, loadCells(s, o)...)
 	p.table.Rows = append(p.table.Rows, append(row, p.verdictCell(s, o)))
-	if flips := s.Sensitivity(); len(flips) > 0 {
-		line := fmt.Sprintf("%s over %s: the verdict flips with", units.Tokens(s.ContextTokens), r.name)
+	if r.check != nil {
+		if aside := r.check(s.Layers, s.Descriptors, s.Bytes); aside != "" {
+			p.table.Notes = append(p.table.Notes, fmt.Sprintf("%s over %s: %s", units.Tokens(s.ContextTokens), r.name, aside))
+		}
+	}
+	if flips := s.Sensitivity(); len(flips) > 0 && !flips[0].Never {
+		line := fmt.Sprintf("%s over %s, bandwidth as goodput: the verdict flips with", units.Tokens(s.ContextTokens), r.name)
 		for i, f := range flips {
 			if f.Never || i == 3 {
 				break
@@ -418,7 +428,7 @@ func (p *forecast) headings() {
 		{Key: "prefill_seconds", Head: shown(p.prefill != nil, "prefill")},
 		{Key: "exposed_seconds", Head: shown(p.prefill != nil, "exposed")},
 		{Key: "exposed_fraction", Head: shown(p.prefill != nil, "of TTFT")},
-		{Key: "hiding_bytes_per_second", Head: shown(p.prefill != nil, "hides from")},
+		{Key: "hiding_bytes_per_second", Head: shown(p.prefill != nil, "hides from goodput")},
 		{Key: "net_gain_seconds", Head: shown(p.saved != "", "net gain")},
 		{Key: "arrivals_per_second", Head: shown(load, "arrivals")},
 		{Key: "utilization", Head: shown(load, "utilization")},

@@ -38,8 +38,16 @@ func (f *linkFlags) parse() (model.Framing, error) {
 	if err != nil {
 		return framing, usagef("--framing: %w", err)
 	}
-	if f.alpha < 0 || f.gamma < 0 || f.mtu < 0 {
-		return framing, usagef("--alpha, --gamma and --mtu cannot be negative")
+	for name, seconds := range map[string]float64{"alpha": f.alpha, "gamma": f.gamma} {
+		if !(seconds >= 0 && seconds <= 3600) {
+			return framing, usagef("--%s %g is not a time from 0 to 3600 seconds", name, seconds)
+		}
+	}
+	if f.mtu < 0 {
+		return framing, usagef("--mtu %d: give bytes, such as 1500", f.mtu)
+	}
+	if framing.Mode == model.FramingFixed && framing.Factor < 0.01 {
+		return framing, usagef("--framing %g: a factor is the share of the line rate left to payload, such as 0.94", framing.Factor)
 	}
 	return framing, nil
 }
@@ -109,6 +117,9 @@ func calibration(path string) (*results.Fit, error) {
 
 func (f *checkFlags) judge() (bench.Judge, error) {
 	tolerance, err := parseShare(f.tolerance)
+	if err == nil && tolerance > 1 && !strings.HasSuffix(f.tolerance, "%") {
+		return bench.Judge{}, usagef("--tolerance %s would be %.0f %%: write %s%%, or a share such as 0.15", f.tolerance, 100*tolerance, f.tolerance)
+	}
 	if err != nil || tolerance <= 0 {
 		return bench.Judge{}, usagef("--tolerance %q is not a share above 0 such as 15%% or 0.15", f.tolerance)
 	}

@@ -39,6 +39,9 @@ func (f *prefillFlags) seconds(g payload.Geometry) (func(tokens int64) float64, 
 		return func(int64) float64 { return d.Seconds() }, "", nil
 	}
 	if f.gpu == "" {
+		if f.mfu != 0 || f.fp8 {
+			return nil, "", usagef("--mfu and --gpu-fp8 need --gpu: one of %s", strings.Join(model.GPUNames(), ", "))
+		}
 		if f.prefill == "auto" {
 			return nil, "", usagef("--prefill auto needs --gpu: one of %s", strings.Join(model.GPUNames(), ", "))
 		}

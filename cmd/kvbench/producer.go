@@ -111,6 +111,9 @@ func (a *app) judge(f *runFlags, record *results.Run, judge bench.Judge, whole b
 
 // verdict is the outcome of a check as an error.
 func verdict(record *results.Run, judge bench.Judge) error {
+	if err := bench.Corrupt(record); err != nil {
+		return err
+	}
 	if err := judge.Checkable(record); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -82,6 +83,9 @@ func (f *shapeFlags) specs() ([]payload.Spec, error) {
 		if spec.Tokens < 1 {
 			return nil, usagef("--context %s: a request has at least one token", c)
 		}
+		if slices.ContainsFunc(specs, func(s payload.Spec) bool { return s.Tokens == spec.Tokens }) {
+			return nil, usagef("--context names %d tokens twice", spec.Tokens)
+		}
 		if err := spec.Validate(); err != nil {
 			return nil, asUsage(err)
 		}
@@ -109,7 +113,7 @@ func (f *shapeFlags) parseLayout() (payload.Layout, error) {
 	if f.blockTokens < 1 {
 		return y, fmt.Errorf("--block-tokens %d: a block has at least one token; 16 is usual", f.blockTokens)
 	}
-	if f.fragmentation < 0 || f.fragmentation > 1 {
+	if !(f.fragmentation >= 0 && f.fragmentation <= 1) {
 		return y, fmt.Errorf("--fragmentation %g is outside 0 to 1", f.fragmentation)
 	}
 	return y, y.Validate()
