@@ -21,6 +21,7 @@ type Scenario struct {
 	// queueing that disaggregation removes. It is measured, or set as a share of
 	// prefill; nothing here can derive it. Used only when SavedKnown.
 	SavedSeconds float64
+	SavedShare   float64 // of PrefillSeconds, added to SavedSeconds: what grows with prefill
 	SavedKnown   bool
 	Overlap      bool // ship each layer as it is ready
 	// ArrivalsPerSecond of like requests on the same link; 0 leaves queueing out.
@@ -75,7 +76,7 @@ func (s Scenario) Outcome() Outcome {
 	}
 	o.NetGainSeconds = -o.ExposedSeconds
 	if s.SavedKnown {
-		o.NetGainSeconds += s.SavedSeconds
+		o.NetGainSeconds += s.saved()
 	}
 	if o.TransferSeconds > 0 {
 		o.TransferOverPrefill = o.TransferSeconds / max(0, s.PrefillSeconds)
@@ -84,6 +85,9 @@ func (s Scenario) Outcome() Outcome {
 	o.Verdict, o.VerdictText = s.judge(o)
 	return o
 }
+
+// saved is what disaggregation removes from a request, in seconds.
+func (s Scenario) saved() float64 { return s.SavedSeconds + s.SavedShare*s.PrefillSeconds }
 
 func exposedShare(prefill, exposed float64) float64 {
 	if math.IsInf(exposed, 1) {
@@ -103,9 +107,9 @@ func (s Scenario) judge(o Outcome) (Payoff, string) {
 	case !s.SavedKnown:
 		return Depends, fmt.Sprintf("pays only if it removes more than %s of interference and queueing a request", units.Seconds(o.ExposedSeconds))
 	case o.NetGainSeconds > 0:
-		return Pays, fmt.Sprintf("pays: removes %s and exposes %s", units.Seconds(s.SavedSeconds), units.Seconds(o.ExposedSeconds))
+		return Pays, fmt.Sprintf("pays: removes %s and exposes %s", units.Seconds(s.saved()), units.Seconds(o.ExposedSeconds))
 	}
-	return Costs, fmt.Sprintf("does not pay: removes %s and exposes %s", units.Seconds(s.SavedSeconds), units.Seconds(o.ExposedSeconds))
+	return Costs, fmt.Sprintf("does not pay: removes %s and exposes %s", units.Seconds(s.saved()), units.Seconds(o.ExposedSeconds))
 }
 
 // HidingBandwidth is the bandwidth in bytes a second from which layer-wise

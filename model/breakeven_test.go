@@ -151,3 +151,23 @@ func TestSensitivity(t *testing.T) {
 		}
 	}
 }
+
+// TestSensitivityOfAShare: what is saved as a share of prefill moves with it. By
+// hand: T = S/B, net = 0.2·p - (T - 79/80·p) is zero at p = T/(0.2 + 79/80).
+func TestSensitivityOfAShare(t *testing.T) {
+	s := Scenario{
+		Bytes: 8192 * 327680, Layers: 80, Path: Cost{BytesPerSecond: 12.5e9 * 1448 / 1538},
+		PrefillSeconds: 0.3822, SavedShare: 0.2, SavedKnown: true, Overlap: true,
+	}
+	transfer := float64(s.Bytes) / s.Path.BytesPerSecond
+	want := transfer / (0.2 + 79.0/80)
+	for _, f := range s.Sensitivity() {
+		if f.Input == "prefill" {
+			if f.Never || f.At < 0.999*want || f.At > 1.001*want {
+				t.Errorf("prefill flips at %.5g s, want %.5g", f.At, want)
+			}
+			return
+		}
+	}
+	t.Error("prefill is not among the inputs")
+}

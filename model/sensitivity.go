@@ -15,7 +15,7 @@ type Flip struct {
 	Now    float64 // in Unit
 	At     float64 // value at which the verdict flips; meaningless when Never
 	Factor float64 // At/Now
-	Unit   string  // bytes/s, s, 1/s or bytes
+	Unit   string  // bytes/s, s, 1/s, bytes or of prefill
 	Never  bool    // no value within a factor of a thousand flips it
 }
 
@@ -29,6 +29,8 @@ func (f Flip) String() string {
 			return units.Seconds(v)
 		case "bytes":
 			return units.Bytes(int64(v))
+		case "of prefill":
+			return fmt.Sprintf("%.3g %% of prefill", 100*v)
 		}
 		return fmt.Sprintf("%.4g/s", v)
 	}
@@ -51,6 +53,7 @@ var inputs = []input{
 	{"each descriptor (gamma)", "s", func(s *Scenario) *float64 { return &s.Path.GammaSeconds }},
 	{"prefill", "s", func(s *Scenario) *float64 { return &s.PrefillSeconds }},
 	{"saved by disaggregation", "s", func(s *Scenario) *float64 { return &s.SavedSeconds }},
+	{"saved by disaggregation", "of prefill", func(s *Scenario) *float64 { return &s.SavedShare }},
 	{"arrivals", "1/s", func(s *Scenario) *float64 { return &s.ArrivalsPerSecond }},
 }
 

@@ -135,7 +135,7 @@ func (f *predictFlags) prepare() (*forecast, []payload.Spec, error) {
 	if p.prefill == nil && (f.saved != "" || f.overlap == "layer") {
 		return nil, nil, usagef("--saved and --overlap layer need the prefill: give --prefill, or --gpu")
 	}
-	if _, _, err := f.parseSaved(1); err != nil {
+	if _, _, err := f.parseSaved(); err != nil {
 		return nil, nil, err
 	}
 	for _, r := range p.routes {
@@ -221,19 +221,19 @@ func fittedRoute(path string) (route, error) {
 	}, nil
 }
 
-// parseSaved reads --saved beside a prefill in seconds.
-func (f *predictFlags) parseSaved(prefill float64) (seconds float64, known bool, err error) {
+// parseSaved reads --saved: seconds, or a share of the prefill.
+func (f *predictFlags) parseSaved() (seconds, share float64, err error) {
 	if f.saved == "" {
-		return 0, false, nil
+		return 0, 0, nil
 	}
 	if strings.HasSuffix(f.saved, "%") {
-		if share, err := parseShare(f.saved); err == nil && share >= 0 {
-			return share * prefill, true, nil
+		if share, err := parseShare(f.saved); err == nil && share >= 0 && share <= 1 {
+			return 0, share, nil
 		}
 	} else if d, err := time.ParseDuration(f.saved); err == nil && d >= 0 {
-		return d.Seconds(), true, nil
+		return d.Seconds(), 0, nil
 	}
-	return 0, false, usagef("--saved %q is not a time such as 50ms nor a share such as 20%%", f.saved)
+	return 0, 0, usagef("--saved %q is not a time such as 50ms, nor a share of the prefill such as 20%%", f.saved)
 }
 
 // add adds the rows of one context.
@@ -267,7 +267,8 @@ func (p *forecast) scenario(r route, s payload.Spec) (model.Scenario, error) {
 	if p.prefill != nil {
 		scenario.PrefillSeconds = p.prefill(s.Tokens)
 	}
-	scenario.SavedSeconds, scenario.SavedKnown, err = p.parseSaved(scenario.PrefillSeconds)
+	scenario.SavedSeconds, scenario.SavedShare, err = p.parseSaved()
+	scenario.SavedKnown = p.saved != ""
 	return scenario, err
 }
 

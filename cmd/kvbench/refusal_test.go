@@ -195,7 +195,7 @@ func TestOnce(t *testing.T) {
 	serving.stderr.await(t, "tcp push")
 	p.signal(os.Interrupt)
 	p.end(promptly)
-	serving.end(promptly).want(t, exitFailed, "the producer")
+	serving.end(promptly).want(t, exitFailed)
 
 	serving, addr = consumer(t, "--once")
 	p = start(t, with([]string{"producer", "--connect", addr}, endless...)...)
