@@ -111,6 +111,9 @@ func (g *greeters) enter(addr net.Addr) (leave func(), ok bool) {
 	}, true
 }
 
+// busyPatience is how long a producer waits for a place before it is refused.
+const busyPatience = 2 * time.Second
+
 // serveConn greets one producer and serves its run. It reports whether there was one.
 func (c *Consumer) serveConn(ctx context.Context, nc net.Conn, places chan struct{}, greeted func()) (ran bool, err error) {
 	conn, err := control.Accept(ctx, nc, c.Control)
@@ -123,11 +126,15 @@ func (c *Consumer) serveConn(ctx context.Context, nc net.Conn, places chan struc
 	if err := conn.Expect(kindPlan, &plan, setupTimeout); err != nil {
 		return false, err
 	}
+	// A run that is over takes a moment to give everything back: a producer that
+	// comes right behind another is not turned away for that.
 	select {
 	case places <- struct{}{}:
 		defer func() { <-places }()
-	default:
+	case <-time.After(busyPatience):
 		return false, refuse(conn, control.Refuse("busy", "the consumer serves %d run(s) already, its limit: wait, or start it with a higher --max-sessions", cap(places)))
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
 	}
 	s := &session{consumer: c, side: side{plan: plan, conn: conn}}
 	defer s.close()

@@ -162,6 +162,7 @@ func TestInterrupt(t *testing.T) {
 	for _, direction := range []string{"push", "pull"} {
 		for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
 			t.Run(fmt.Sprintf("producer %s %v", direction, signal), func(t *testing.T) {
+				t.Parallel()
 				serving, addr := consumer(t)
 				out := filepath.Join(t.TempDir(), "run.json")
 				p := start(t, with(append([]string{"producer", "--connect", addr}, endless...), "--direction", direction, "--out", out)...)
@@ -173,6 +174,7 @@ func TestInterrupt(t *testing.T) {
 			})
 		}
 		t.Run("loopback "+direction, func(t *testing.T) {
+			t.Parallel()
 			out := filepath.Join(t.TempDir(), "run.json")
 			p := start(t, with(append([]string{"loopback"}, endless...), "--direction", direction, "--out", out)...)
 			intoTheRun()
