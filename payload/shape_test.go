@@ -182,7 +182,7 @@ func TestHugeContexts(t *testing.T) {
 				spec := Spec{Geometry: load(t, name), Tokens: 1e9, Format: format(t, f), Layout: y, TP: 2, TPDecode: 8}
 				start := time.Now()
 				s := shape(t, spec)
-				if d := time.Since(start); d > 100*time.Millisecond {
+				if d := time.Since(start); d > 20*time.Second { // one step a block would take minutes
 					t.Errorf("%s %s %+v took %v", name, f, y, d)
 				}
 				if s.WireBytes <= 0 || s.Bytes <= 0 || s.Pairs[0].Descriptors <= 0 {
