@@ -196,7 +196,7 @@ func (r *run) connect(ctx context.Context, t transport.Transport) error {
 	if err := r.conn.Expect(kindAccept, &a, setupTimeout); err != nil {
 		return err
 	}
-	r.outcome.Producer.Host = r.Host(onPath(r.conn))
+	r.outcome.Producer.Host = r.Host(hostinfo.PathAddr(r.conn))
 	r.outcome.Consumer.Host = a.Host
 	if err := r.allocate(ctx); err != nil {
 		return err

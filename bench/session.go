@@ -136,7 +136,7 @@ func (s *session) connect(ctx context.Context, t transport.Transport) error {
 		return err
 	}
 	defer l.Close()
-	if err := s.conn.Send(kindAccept, accept{Address: l.Address(), Host: s.consumer.Host(onPath(s.conn)), Build: s.consumer.Control.Build}); err != nil {
+	if err := s.conn.Send(kindAccept, accept{Address: l.Address(), Host: s.consumer.Host(hostinfo.PathAddr(s.conn)), Build: s.consumer.Control.Build}); err != nil {
 		return err
 	}
 	if err := s.allocate(ctx); err != nil {

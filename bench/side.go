@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	"kvbench/internal/control"
@@ -129,17 +128,6 @@ func (s *side) path() transport.Path {
 		path.Counters.ReceiveWindowLimited = max(path.Counters.ReceiveWindowLimited, p.Counters.ReceiveWindowLimited)
 	}
 	return path
-}
-
-// onPath is the address whose interface carries the run. Between two addresses of
-// one host that is the loopback, whatever interface they belong to.
-func onPath(c *control.Conn) net.Addr {
-	local, okLocal := c.LocalAddr().(*net.TCPAddr)
-	remote, okRemote := c.RemoteAddr().(*net.TCPAddr)
-	if okLocal && okRemote && local.IP.Equal(remote.IP) {
-		return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}
-	}
-	return c.LocalAddr()
 }
 
 // disconnect ends the workers' connections. After it no memory is touched.

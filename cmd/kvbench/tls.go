@@ -49,14 +49,20 @@ func (f *tlsFlags) pool() (*x509.CertPool, error) {
 	return pool, nil
 }
 
+// load reads what the flags name; without flags both are nil.
+func (f *tlsFlags) load() ([]tls.Certificate, *x509.CertPool, error) {
+	certs, err := f.pair()
+	if err != nil {
+		return nil, nil, err
+	}
+	pool, err := f.pool()
+	return certs, pool, err
+}
+
 // server is the consumer's configuration: it needs a certificate, and with a CA
 // asks producers for theirs. Without flags it is nil.
 func (f *tlsFlags) server() (*tls.Config, error) {
-	certs, err := f.pair()
-	if err != nil {
-		return nil, err
-	}
-	pool, err := f.pool()
+	certs, pool, err := f.load()
 	if err != nil || certs == nil && pool == nil {
 		return nil, err
 	}
@@ -72,11 +78,7 @@ func (f *tlsFlags) server() (*tls.Config, error) {
 
 // client is the producer's configuration. Without flags it is nil.
 func (f *tlsFlags) client() (*tls.Config, error) {
-	certs, err := f.pair()
-	if err != nil {
-		return nil, err
-	}
-	pool, err := f.pool()
+	certs, pool, err := f.load()
 	if err != nil || certs == nil && pool == nil {
 		return nil, err
 	}

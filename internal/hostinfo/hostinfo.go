@@ -54,6 +54,20 @@ func Gather(local net.Addr) Host {
 	return h
 }
 
+// PathAddr is the address whose interface carries a connection. Between two
+// addresses of one host that is the loopback, whatever interface they belong to.
+func PathAddr(c interface {
+	LocalAddr() net.Addr
+	RemoteAddr() net.Addr
+}) net.Addr {
+	local, okLocal := c.LocalAddr().(*net.TCPAddr)
+	remote, okRemote := c.RemoteAddr().(*net.TCPAddr)
+	if okLocal && okRemote && local.IP.Equal(remote.IP) {
+		return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}
+	}
+	return c.LocalAddr()
+}
+
 // DeviceOf returns the interface that has a TCP address; the zero Device where there is none.
 func DeviceOf(addr net.Addr) Device {
 	tcp, ok := addr.(*net.TCPAddr)

@@ -3,7 +3,6 @@ package tcp
 import (
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 
 	"kvbench/internal/hostinfo"
@@ -105,7 +104,7 @@ func (c *connection) moved() int64 {
 
 // Path implements transport.Endpoint.
 func (c *connection) Path() transport.Path {
-	device := hostinfo.DeviceOf(pathAddr(c.streams[0].conn)).Name
+	device := hostinfo.DeviceOf(hostinfo.PathAddr(c.streams[0].conn)).Name
 	p := transport.Path{Lane: "tcp", Device: device, Details: map[string]any{}}
 	if device != "" {
 		p.Lane += "/" + device
@@ -120,17 +119,6 @@ func (c *connection) Path() transport.Path {
 	}
 	p.Details["streams"] = stats
 	return p
-}
-
-// pathAddr is the address whose interface carries a connection: between two
-// addresses of one host, the loopback.
-func pathAddr(c *net.TCPConn) net.Addr {
-	local, okLocal := c.LocalAddr().(*net.TCPAddr)
-	remote, okRemote := c.RemoteAddr().(*net.TCPAddr)
-	if okLocal && okRemote && local.IP.Equal(remote.IP) {
-		return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}
-	}
-	return c.LocalAddr()
 }
 
 func isClosed(c <-chan struct{}) bool {
