@@ -1,12 +1,6 @@
 package hostinfo
 
 import (
-	"bufio"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
-
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -16,67 +10,24 @@ func (h *Host) system() {
 	if unix.Uname(&u) == nil {
 		h.Kernel = unix.ByteSliceToString(u.Release[:])
 	}
-	h.CPU = field("/proc/cpuinfo", "model name")
-	h.MemoryBytes = kibibytes(field("/proc/meminfo", "MemTotal"))
+	h.CPU = host.value("model name", "proc/cpuinfo")
+	h.MemoryBytes = kibibytes(host.value("MemTotal", "proc/meminfo"))
 	h.AvailableBytes = AvailableMemory()
 }
 
 // AvailableMemory returns the bytes that can be allocated without swapping, 0 where unknown.
 // A cgroup's limit counts where it is lower.
 func AvailableMemory() int64 {
-	free := kibibytes(field("/proc/meminfo", "MemAvailable"))
-	limit, errLimit := readInt("/sys/fs/cgroup/memory.max")
-	used, errUsed := readInt("/sys/fs/cgroup/memory.current")
-	if errLimit == nil && errUsed == nil {
+	free := kibibytes(host.value("MemAvailable", "proc/meminfo"))
+	limit, limited := host.number("sys/fs/cgroup/memory.max")
+	used, known := host.number("sys/fs/cgroup/memory.current")
+	if limited && known {
 		return min(free, max(0, limit-used))
 	}
 	return free
 }
 
-func readInt(path string) (int64, error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
-}
-
-// field returns the value of the first "name : value" line.
-func field(path, name string) string {
-	f, err := os.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	for s := bufio.NewScanner(f); s.Scan(); {
-		if k, v, ok := strings.Cut(s.Text(), ":"); ok && strings.TrimSpace(k) == name {
-			return strings.TrimSpace(v)
-		}
-	}
-	return ""
-}
-
-func kibibytes(s string) int64 {
-	n, err := strconv.ParseInt(strings.TrimSuffix(s, " kB"), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n << 10
-}
-
-// lineRate returns the rate of a physical interface in bytes a second. One
-// without a device behind it (veth, bridge, lo) has none.
-func lineRate(name string) float64 {
-	dir := filepath.Join("/sys/class/net", name)
-	if _, err := os.Stat(filepath.Join(dir, "device")); err != nil {
-		return 0
-	}
-	mbit, err := readInt(filepath.Join(dir, "speed"))
-	if err != nil || mbit <= 0 {
-		return 0
-	}
-	return float64(mbit) * 1e6 / 8
-}
+func lineRate(name string) float64 { return host.lineRate(name) }
 
 // shapedRate returns the rate of a token bucket at the interface's root, bytes a second.
 func shapedRate(index int) float64 {

@@ -1,0 +1,124 @@
+package hostinfo
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"slices"
+
+	"kvbench/internal/units"
+)
+
+// Class says what is behind a network interface.
+type Class string
+
+// The classes.
+const (
+	Physical Class = "physical" // a device of the machine, or one that a hypervisor shows as such
+	Virtual  Class = "virtual"  // made by the kernel: veth, bridge, bond, VLAN, tunnel
+	Loopback Class = "loopback"
+)
+
+// NIC is a network interface and what it sits on. What the system does not tell is zero.
+type NIC struct {
+	Device
+	Class    Class
+	Type     string // the kernel's kind of a virtual one: veth, bridge, bond, vlan, ...
+	State    string // operational state of RFC 2863: up, down, unknown, ...
+	Driver   string
+	PCI      PCI
+	NUMANode int      // UnknownNode where there is none
+	RDMA     []string // RDMA devices that it belongs to
+	Fault    Fault    // why it is slower than its rate says
+	// address is the link's own; of IPoIB, 20 bytes that end in the port's GUID.
+	address net.HardwareAddr
+}
+
+// describe adds to an interface what sysfs says of it.
+func (t tree) describe(n *NIC) {
+	const class = "sys/class/net"
+	switch {
+	case n.Loopback:
+		n.Class = Loopback
+	case t.exists(class, n.Name, "device"):
+		n.Class = Physical
+	default:
+		n.Class = Virtual
+	}
+	n.BytesPerSecond = t.lineRate(n.Name)
+	n.Driver = t.linkBase(class, n.Name, "device", "driver")
+	n.PCI, n.NUMANode = t.pci(class, n.Name, "device")
+	if n.NUMANode == UnknownNode {
+		n.NUMANode = tree(t.path(class, n.Name, "device")).numaNode()
+	}
+	if bus := n.PCI.BytesPerSecond(); bus > 0 && bus < n.BytesPerSecond {
+		n.Fault = narrowSlot(*n)
+	}
+}
+
+func narrowSlot(n NIC) Fault {
+	f := Fault{
+		fmt.Sprintf("its PCIe link, %g GT/s x%d, carries %s at most, less than its %s", n.PCI.GTPerSecond, n.PCI.Width, units.BitRate(n.PCI.BytesPerSecond()), units.BitRate(n.BytesPerSecond)),
+		"a slot with more lanes or a newer generation",
+	}
+	if n.PCI.Width < n.PCI.MaxWidth || n.PCI.GTPerSecond < n.PCI.MaxGTPerSecond {
+		f.Mend = fmt.Sprintf("the card could do %g GT/s x%d: seat it in a slot that can, or look at the firmware's settings for this one", n.PCI.MaxGTPerSecond, n.PCI.MaxWidth)
+	}
+	return f
+}
+
+// lineRate returns the rate of a physical interface in bytes a second. One
+// without a device behind it (veth, bridge, lo) has none.
+func (t tree) lineRate(name string) float64 {
+	if !t.exists("sys/class/net", name, "device") {
+		return 0
+	}
+	mbit, ok := t.number("sys/class/net", name, "speed")
+	if !ok || mbit <= 0 {
+		return 0
+	}
+	return float64(mbit) * 1e6 / 8
+}
+
+// joinRDMA notes at each interface which RDMA devices it belongs to, and at each
+// InfiniBand port which interfaces do. mapped is what rdmamap says of an interface:
+// one device. The tables of the ports name more where there are more (a software
+// device beside the NIC's own, a bond), and IPoIB's addresses end in the port's GUID,
+// which is also the end of its first GID.
+func joinRDMA(nics []NIC, devices []RDMADevice, mapped func(netdev string) string) {
+	for i := range nics {
+		n := &nics[i]
+		if d := mapped(n.Name); d != "" {
+			n.RDMA = append(n.RDMA, d)
+		}
+		for j := range devices {
+			for k := range devices[j].Ports {
+				p := &devices[j].Ports[k]
+				if p.overIPoIB(n.address) && !slices.Contains(p.Netdevs, n.Name) {
+					p.Netdevs = append(p.Netdevs, n.Name)
+				}
+				if slices.Contains(p.Netdevs, n.Name) && !slices.Contains(n.RDMA, devices[j].Name) {
+					n.RDMA = append(n.RDMA, devices[j].Name)
+				}
+			}
+		}
+		slices.SortFunc(n.RDMA, compareNames)
+	}
+}
+
+// overIPoIB reports whether an interface of that address runs on this port.
+func (p RDMAPort) overIPoIB(address net.HardwareAddr) bool {
+	if len(address) != 20 || p.LinkLayer != "InfiniBand" || len(p.GIDs) == 0 {
+		return false
+	}
+	guid := p.GIDs[0].Address.As16()
+	return [8]byte(guid[8:]) == [8]byte(address[12:])
+}
+
+// sortNICs puts what data can leave the host through first.
+func sortNICs(nics []NIC) {
+	rank := map[Class]int{Physical: 0, Virtual: 1, Loopback: 2}
+	slices.SortFunc(nics, func(a, b NIC) int {
+		return cmp.Or(rank[a.Class]-rank[b.Class], compareNames(a.Name, b.Name))
+	})
+}

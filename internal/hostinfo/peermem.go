@@ -1,0 +1,40 @@
+package hostinfo
+
+import (
+	"slices"
+	"strings"
+)
+
+// PeerMemory is what lets RDMA devices reach GPU memory: one of the modules, or
+// dma-buf, which the kernel has from 5.12 on and NVIDIA's open kernel modules support.
+type PeerMemory struct {
+	Modules    []string // loaded ones
+	OpenDriver bool     // NVIDIA's open kernel modules are loaded
+}
+
+// Possible reports whether there is a way, as far as can be seen from outside the drivers.
+func (p PeerMemory) Possible() bool { return len(p.Modules) > 0 || p.OpenDriver }
+
+func (t tree) peerMemory() PeerMemory {
+	var p PeerMemory
+	loaded := t.loadedModules()
+	for _, m := range []string{"nvidia_peermem", "nv_peer_mem"} {
+		if t.exists("sys/module", m) || slices.Contains(loaded, m) {
+			p.Modules = append(p.Modules, m)
+		}
+	}
+	p.OpenDriver = strings.Contains(t.word("proc/driver/nvidia/version"), "Open Kernel Module")
+	return p
+}
+
+// loadedModules reads the names from /proc/modules.
+func (t tree) loadedModules() []string {
+	content, _ := t.text("proc/modules")
+	var names []string
+	for line := range strings.Lines(content) {
+		if name, _, ok := strings.Cut(line, " "); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}

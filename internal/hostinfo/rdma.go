@@ -1,0 +1,192 @@
+package hostinfo
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// rdmaClass lists the RDMA devices: ABI/stable/sysfs-class-infiniband in the kernel's documentation.
+const rdmaClass = "sys/class/infiniband"
+
+// RDMADevice is one RDMA device. What the system does not tell is zero.
+type RDMADevice struct {
+	Name     string
+	NodeType string // CA: InfiniBand and RoCE; RNIC: iWARP
+	NodeGUID string
+	Firmware string
+	Model    string // the driver's name for the hardware, such as MT4125
+	Driver   string
+	// Software devices (rxe, siw) run on the host's CPU over any network interface.
+	Software bool
+	PCI      PCI
+	NUMANode int    // UnknownNode where there is none
+	Node     string // the device file that user space opens, as /dev/infiniband/uverbs0; empty where there is none
+	Fault    Fault  // why none of the ports can be used by this process
+	Ports    []RDMAPort
+}
+
+// RDMAPort is a port of an RDMA device.
+type RDMAPort struct {
+	Number         int
+	State          string  // ACTIVE, DOWN, INIT, ARMED
+	PhysicalState  string  // LinkUp, Polling, Disabled, ...
+	LinkLayer      string  // InfiniBand or Ethernet
+	BytesPerSecond float64 // of the link, one way
+	Lanes          string  // how that comes about, such as 4X EDR
+	// MTU is the largest payload of a packet in bytes, where it can be told: on
+	// Ethernet it follows from the network interface's. InfiniBand's is not in sysfs.
+	MTU      int
+	LID      int // address that the subnet manager gave; 0 on Ethernet
+	GIDs     []GID
+	Netdevs  []string // network interfaces on this port
+	Counters PortCounters
+	Fault    Fault // why this port cannot be used
+}
+
+// GID is an entry of a port's table of addresses.
+type GID struct {
+	Index   int
+	Address netip.Addr
+	Type    string // RoCE v2, or IB/RoCE v1
+	Netdev  string
+}
+
+// rdmaDevices lists the RDMA devices. Where there are none the fault says why.
+func (t tree) rdmaDevices() ([]RDMADevice, Fault) {
+	var devices []RDMADevice
+	for _, name := range t.names(rdmaClass) {
+		devices = append(devices, t.rdmaDevice(name))
+	}
+	if len(devices) == 0 {
+		return nil, noDevices(t.missing(rdmaClass))
+	}
+	return devices, Fault{}
+}
+
+func (t tree) rdmaDevice(name string) RDMADevice {
+	at := tree(t.path(rdmaClass, name))
+	d := RDMADevice{
+		Name: name, NodeType: afterColon(at.word("node_type")), NodeGUID: at.word("node_guid"),
+		Firmware: at.word("fw_ver"), Model: at.word("hca_type"), Driver: at.linkBase("device", "driver"),
+	}
+	if d.Software = t.software(name); d.Software {
+		d.Driver = softwareDriver(d.NodeType)
+	}
+	d.PCI, d.NUMANode = t.pci(rdmaClass, name, "device")
+	if d.NUMANode == UnknownNode {
+		d.NUMANode = tree(at.path("device")).numaNode()
+	}
+	d.Node, d.Fault = t.verbsNode(name)
+	for _, number := range at.names("ports") {
+		if n, err := strconv.Atoi(number); err == nil {
+			d.Ports = append(d.Ports, t.rdmaPort(name, n))
+		}
+	}
+	return d
+}
+
+// software reports whether a device has no hardware behind it: the kernel keeps
+// such under devices/virtual.
+func (t tree) software(name string) bool {
+	return strings.Contains(t.resolve(rdmaClass, name), "/devices/virtual/")
+}
+
+// softwareDriver names the driver of a device without hardware. The kernel has two:
+// rxe speaks RoCE and siw iWARP.
+func softwareDriver(nodeType string) string {
+	if nodeType == "RNIC" {
+		return "siw"
+	}
+	return "rdma_rxe"
+}
+
+func (t tree) rdmaPort(device string, number int) RDMAPort {
+	at := tree(t.path(rdmaClass, device, "ports", strconv.Itoa(number)))
+	p := RDMAPort{
+		Number: number, State: afterColon(at.word("state")), PhysicalState: afterColon(at.word("phys_state")), LinkLayer: at.word("link_layer"),
+		GIDs: at.gids(), LID: parseLID(at.word("lid")),
+	}
+	p.BytesPerSecond, p.Lanes = parseRate(at.word("rate"))
+	p.Counters, _ = t.portCounters(device, number) // the port is there: it was listed
+	for _, g := range p.GIDs {
+		if g.Netdev != "" && !slices.Contains(p.Netdevs, g.Netdev) {
+			p.Netdevs = append(p.Netdevs, g.Netdev)
+		}
+	}
+	// A software device names its interface even while the table is empty.
+	if parent := t.word(rdmaClass, device, "parent"); parent != "" && len(p.Netdevs) == 0 {
+		p.Netdevs = []string{parent}
+	}
+	p.MTU = t.roceMTU(p)
+	p.Fault = p.fault()
+	return p
+}
+
+// gids reads the table of the port whose directory t is, without its empty entries.
+func (t tree) gids() []GID {
+	var table []GID
+	for _, name := range t.names("gids") {
+		index, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		address, err := netip.ParseAddr(t.word("gids", name))
+		if err != nil || address.IsUnspecified() {
+			continue
+		}
+		table = append(table, GID{Index: index, Address: address, Type: t.word("gid_attrs", "types", name), Netdev: t.word("gid_attrs", "ndevs", name)})
+	}
+	return table
+}
+
+// roceHeaders is what the kernel sets aside of an Ethernet interface's MTU for the
+// headers of RoCE: GRH 40, UDP 8, BTH 12, XRC 4, AtomicETH 28, ICRC 4 bytes
+// (iboe_get_mtu in include/rdma/ib_addr.h).
+const roceHeaders = 40 + 8 + 12 + 4 + 28 + 4
+
+// roceMTU derives the MTU of an Ethernet port from that of its interfaces; 0 where it cannot.
+func (t tree) roceMTU(p RDMAPort) int {
+	if p.LinkLayer != "Ethernet" {
+		return 0
+	}
+	least := 0
+	for _, name := range p.Netdevs {
+		if mtu, ok := t.number("sys/class/net", name, "mtu"); ok && (least == 0 || int(mtu) < least) {
+			least = int(mtu)
+		}
+	}
+	for _, mtu := range []int{4096, 2048, 1024, 512, 256} { // the MTUs of InfiniBand
+		if least-roceHeaders >= mtu {
+			return mtu
+		}
+	}
+	return 0
+}
+
+// afterColon takes the name out of "4: ACTIVE".
+func afterColon(s string) string {
+	if _, name, ok := strings.Cut(s, ":"); ok {
+		return strings.TrimSpace(name)
+	}
+	return s
+}
+
+// parseRate reads "100 Gb/sec (4X EDR)": bytes a second, and what is in the brackets.
+func parseRate(s string) (bytesPerSecond float64, lanes string) {
+	number, rest, ok := strings.Cut(s, " Gb/sec")
+	if !ok {
+		return 0, ""
+	}
+	return positive(number) * 1e9 / 8, strings.Trim(rest, " ()")
+}
+
+// parseLID reads "0x1f"; 0 where it is none.
+func parseLID(s string) int {
+	n, err := strconv.ParseUint(s, 0, 16)
+	if err != nil {
+		return 0
+	}
+	return int(n)
+}
