@@ -45,6 +45,26 @@ type Transport interface {
 	DialTarget(ctx context.Context, addr Address, cfg Config) (Target, error)
 }
 
+// Checker is implemented by a transport whose Probe cannot say whether it can be
+// used with every configuration: lanes and devices.
+type Checker interface {
+	// Check returns nil where connections with cfg can be made on this host.
+	// Otherwise it returns an error that wraps ErrUnavailable, or ErrUnsupported for
+	// a configuration that can never be.
+	Check(ctx context.Context, cfg Config) error
+}
+
+// Allocator is implemented by an endpoint that moves data best, or only, in memory
+// of its own making.
+type Allocator interface {
+	// Allocate returns size bytes of memory, or ErrUnsupported where any memory does
+	// as well. It is to be registered like other memory, and lives until Free, or
+	// until after Close.
+	Allocate(size int64) (Memory, error)
+	// Free gives back memory that Allocate returned and that is not registered.
+	Free(m Memory) error
+}
+
 // Address says how to reach a Listener. Its content belongs to the transport; it
 // may hold a secret that admits the dialler, so it travels only on an
 // authenticated control channel.
@@ -118,6 +138,16 @@ type Config struct {
 	// PeerTimeout is how long a peer that stopped answering keeps a transfer
 	// outstanding before it fails with ErrPeer. 0 means 10 s.
 	PeerTimeout time.Duration `json:"peer_timeout_ns,omitempty"`
+	// Lane is the kind of path that must carry the data, where a transport has
+	// several. A connection that finds itself on another fails. Empty is the
+	// transport's own meaning.
+	Lane string `json:"lane,omitempty"`
+	// Operation is how a transfer is carried out, where a transport has several
+	// ways. Empty is the transport's choice.
+	Operation string `json:"operation,omitempty"`
+	// Device is the device of this side that must carry the data. Empty leaves it to
+	// the transport. Each side has its own.
+	Device string `json:"-"`
 }
 
 // The defaults behind Config's zero values.
@@ -295,7 +325,7 @@ type Notice struct {
 type Path struct {
 	Lane     string         `json:"lane"`     // protocol and device, such as tcp/eth0
 	Device   string         `json:"device"`   // network device, or empty where unknown
-	Emulated bool           `json:"emulated"` // software stands in for the hardware that the lane names
+	Emulated bool           `json:"emulated"` // software stands in for what the lane's name promises: a device, or one-sided operations
 	Counters Counters       `json:"counters"` // of this side as a sender, over the connection's life
 	Details  map[string]any `json:"details,omitempty"`
 }

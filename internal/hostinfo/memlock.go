@@ -80,3 +80,6 @@ func (m Memlock) mend() string {
 	}
 	return "raise the hard limit: \"* - memlock unlimited\" in /etc/security/limits.conf and log in again; " + elsewhere
 }
+
+// LockLimit returns this process's limit, or nil where the system does not tell.
+func LockLimit() *Memlock { return host.memlock() }

@@ -190,3 +190,6 @@ func parseLID(s string) int {
 	}
 	return int(n)
 }
+
+// RDMADevices lists this host's RDMA devices. Where there are none the fault says why.
+func RDMADevices() ([]RDMADevice, Fault) { return host.rdmaDevices() }

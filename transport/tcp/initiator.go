@@ -47,13 +47,9 @@ type work struct {
 // initiator implements transport.Initiator.
 type initiator struct {
 	*connection
-	slots  []slot
-	free   []int // used by Post and Poll only
-	queues []chan work
-	done   chan event
-	// held is an event that Wait took and Poll has yet to return.
-	held    event
-	holding bool
+	slots   []slot
+	done    *transport.Completions
+	queues  []chan work
 	remote  map[uint32]int64 // sizes of imported regions
 	nextOne int              // stream for the next transfer that is too small to split
 }
@@ -66,15 +62,13 @@ func newInitiator(c *connection) *initiator {
 	in := &initiator{
 		connection: c,
 		slots:      make([]slot, n),
-		free:       make([]int, n),
+		done:       transport.NewCompletions(n, c.dead),
 		queues:     make([]chan work, len(c.streams)),
-		done:       make(chan event, 2*n),
 		remote:     make(map[uint32]int64),
 	}
 	for i := range in.slots {
 		in.slots[i].cuts = make([]cursor, len(c.streams)+1)
 		in.slots[i].position = make([]cursor, len(c.streams))
-		in.free[i] = n - 1 - i
 	}
 	for i := range in.queues {
 		// Every outstanding transfer can have one entry to send and one notice.
@@ -107,19 +101,20 @@ func (in *initiator) Post(t transport.Transfer) error {
 	if err := in.Err(); err != nil {
 		return err
 	}
-	if len(in.free) == 0 {
+	i, ok := in.done.Take()
+	if !ok {
 		return transport.ErrQueueFull
 	}
 	total, err := in.check(t)
 	if err != nil {
+		in.done.Return(i)
 		return err
 	}
 	local := in.regions.get(t.Local.ID)
 	if local == nil || !local.acquire() {
+		in.done.Return(i)
 		return fmt.Errorf("post from region %d: %w", t.Local.ID, transport.ErrRegion)
 	}
-	i := in.free[len(in.free)-1]
-	in.free = in.free[:len(in.free)-1]
 	s := &in.slots[i]
 	s.transfer, s.local, s.bytes = t, local, total
 	s.parts = in.split(s)
@@ -175,67 +170,13 @@ func (in *initiator) split(s *slot) int {
 	return parts
 }
 
-// event is a completion on its way to Poll.
-type event struct {
-	slot int
-	transport.Completion
-}
-
 // Poll implements transport.Initiator.
 func (in *initiator) Poll(done []transport.Completion) (int, error) {
-	n := 0
-	for n < len(done) {
-		e, ok := in.next()
-		if !ok {
-			break
-		}
-		if e.Stage != transport.LocallyComplete {
-			in.free = append(in.free, e.slot)
-		}
-		done[n] = e.Completion
-		n++
-	}
-	if n > 0 || !isClosed(in.dead) || len(in.done) > 0 {
-		return n, nil
-	}
-	return 0, in.Err()
-}
-
-// next takes an event without waiting.
-func (in *initiator) next() (event, bool) {
-	if in.holding {
-		in.holding = false
-		return in.held, true
-	}
-	select {
-	case e := <-in.done:
-		return e, true
-	default:
-		return event{}, false
-	}
+	return in.done.Poll(done, in.Err)
 }
 
 // Wait implements transport.Initiator.
-func (in *initiator) Wait(ctx context.Context) error {
-	if in.holding {
-		return nil
-	}
-	select {
-	case in.held = <-in.done:
-		in.holding = true
-		return nil
-	default:
-	}
-	select {
-	case in.held = <-in.done:
-		in.holding = true
-		return nil
-	case <-in.dead:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
+func (in *initiator) Wait(ctx context.Context) error { return in.done.Wait(ctx) }
 
 // complete ends a transfer once. It reports whether this call did.
 func (in *initiator) complete(i int, c transport.Completion) bool {
@@ -244,7 +185,7 @@ func (in *initiator) complete(i int, c transport.Completion) bool {
 		return false
 	}
 	s.local.release()
-	in.done <- event{i, c} // has room: two events a slot
+	in.done.Put(i, c)
 	return true
 }
 

@@ -45,7 +45,7 @@ func (in *initiator) send(w *frameWriter, job work) error {
 		now := transport.Now()
 		s.localAt.Store(int64(now))
 		if s.transfer.ReportLocal {
-			in.done <- event{job.slot, transport.Completion{ID: s.transfer.ID, Stage: transport.LocallyComplete, Bytes: s.bytes, Local: now}}
+			in.done.Put(job.slot, transport.Completion{ID: s.transfer.ID, Stage: transport.LocallyComplete, Bytes: s.bytes, Local: now})
 		}
 		in.settle(job.slot)
 	}

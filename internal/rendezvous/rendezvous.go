@@ -1,0 +1,377 @@
+// Package rendezvous introduces the two ends of a connection whose data does not
+// travel over a socket of ours. Over one TCP socket each learns some bytes of the
+// other, and the socket stays open: it carries the few messages that are not data,
+// and its end tells at once that the other process is gone, on lanes too that
+// cannot notice. The dialler proves that it has the listener's address, which
+// holds a secret, so an address travels only on an authenticated channel.
+//
+// It is called by transports.
+package rendezvous
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+)
+
+const (
+	version     = 1
+	secretSize  = 16
+	maxFrame    = 1 << 20
+	maxGreeting = 64 // sockets that may be part way through an introduction at a time
+)
+
+var (
+	// ErrClosed is returned by a listener that was closed.
+	ErrClosed = errors.New("listener closed")
+
+	// ErrPeer is returned when the peer cannot be reached, has gone or has refused.
+	ErrPeer = errors.New("peer lost")
+
+	// ErrProtocol is returned when the peer sent something else than it should.
+	ErrProtocol = errors.New("protocol violation")
+)
+
+// Role is what the dialler of a connection is.
+type Role string
+
+// The roles.
+const (
+	Initiator Role = "initiator"
+	Target    Role = "target"
+)
+
+// address is the content of a listener's address.
+type address struct {
+	HostPort string `json:"host_port"`
+	Secret   []byte `json:"secret"`
+}
+
+func parseAddress(b []byte) (address, error) {
+	var a address
+	if err := json.Unmarshal(b, &a); err != nil {
+		return a, fmt.Errorf("read data address: %w: %w", ErrProtocol, err)
+	}
+	if len(a.Secret) != secretSize {
+		return a, fmt.Errorf("read data address: secret of %d bytes: %w", len(a.Secret), ErrProtocol)
+	}
+	_, port, err := net.SplitHostPort(a.HostPort)
+	if n, errPort := strconv.Atoi(port); err != nil || errPort != nil || n < 1 || n > 65535 {
+		return a, fmt.Errorf("read data address %q: %w", a.HostPort, ErrProtocol)
+	}
+	return a, nil
+}
+
+// introduction is the first frame in either direction.
+type introduction struct {
+	Version int             `json:"version"`
+	Secret  []byte          `json:"secret,omitempty"` // the dialler's proof
+	Role    Role            `json:"role,omitempty"`
+	Refusal string          `json:"refusal,omitempty"` // the listener's: why not
+	Hello   json.RawMessage `json:"hello,omitempty"`
+}
+
+// Conn is a socket to the peer. Send may be called from any goroutine, Receive from one.
+type Conn struct {
+	net     net.Conn
+	writing sync.Mutex
+}
+
+// Send sends one message.
+func (c *Conn) Send(v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if len(b) > maxFrame {
+		return fmt.Errorf("message of %d bytes: %w", len(b), ErrProtocol)
+	}
+	frame := append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...)
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if _, err := c.net.Write(frame); err != nil {
+		return fmt.Errorf("%w: %w", ErrPeer, err)
+	}
+	return nil
+}
+
+// Receive waits for one message. Its error wraps ErrPeer where the socket ended
+// and ErrProtocol where the message is none.
+func (c *Conn) Receive(v any) error {
+	var size [4]byte
+	if _, err := io.ReadFull(c.net, size[:]); err != nil {
+		return fmt.Errorf("%w: %w", ErrPeer, err)
+	}
+	n := binary.BigEndian.Uint32(size[:])
+	if n > maxFrame {
+		return fmt.Errorf("message of %d bytes where %d are allowed: %w", n, maxFrame, ErrProtocol)
+	}
+	b := make([]byte, n)
+	if _, err := io.ReadFull(c.net, b); err != nil {
+		return fmt.Errorf("%w: %w", ErrPeer, err)
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("read message: %w: %w", ErrProtocol, err)
+	}
+	return nil
+}
+
+// Close ends the socket. It is safe to call twice.
+func (c *Conn) Close() error {
+	if err := c.net.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// LocalAddr is this side's address.
+func (c *Conn) LocalAddr() net.Addr { return c.net.LocalAddr() }
+
+// RemoteAddr is the peer's address.
+func (c *Conn) RemoteAddr() net.Addr { return c.net.RemoteAddr() }
+
+// Dial connects to a listener, says hello in a role and returns the listener's
+// hello, which it decodes into answer. It waits until the listener's side has
+// called Answer, for up to patience.
+func Dial(ctx context.Context, to []byte, as Role, hello, answer any, patience time.Duration) (*Conn, error) {
+	a, err := parseAddress(to)
+	if err != nil {
+		return nil, err
+	}
+	said, err := json.Marshal(hello)
+	if err != nil {
+		return nil, err
+	}
+	d := net.Dialer{Timeout: patience}
+	s, err := d.DialContext(ctx, "tcp", a.HostPort)
+	if err != nil {
+		return nil, fmt.Errorf("dial peer: %w: %w; data connections are arranged on a port of their own beside the control port, which a firewall must let through", ErrPeer, err)
+	}
+	c := &Conn{net: s}
+	stop := context.AfterFunc(ctx, func() { s.Close() })
+	defer stop()
+	var back introduction
+	err = s.SetDeadline(time.Now().Add(patience))
+	if err == nil {
+		err = c.Send(introduction{Version: version, Secret: a.Secret, Role: as, Hello: said})
+	}
+	if err == nil {
+		err = c.Receive(&back)
+	}
+	if err == nil && back.Refusal != "" {
+		err = fmt.Errorf("%w: it refused: %s", ErrPeer, back.Refusal)
+	}
+	if err == nil {
+		err = json.Unmarshal(back.Hello, answer)
+	}
+	if err == nil {
+		err = s.SetDeadline(time.Time{})
+	}
+	if err != nil {
+		s.Close()
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return nil, fmt.Errorf("meet peer: %w", err)
+	}
+	return c, nil
+}
+
+// Caller is a dialler that waits for an answer.
+type Caller struct {
+	conn  *Conn
+	hello json.RawMessage
+}
+
+// Hello decodes what the dialler said.
+func (c *Caller) Hello(v any) error {
+	if err := json.Unmarshal(c.hello, v); err != nil {
+		return fmt.Errorf("read hello: %w: %w", ErrProtocol, err)
+	}
+	return nil
+}
+
+// Answer accepts the dialler.
+func (c *Caller) Answer(hello any) (*Conn, error) {
+	said, err := json.Marshal(hello)
+	if err == nil {
+		err = c.conn.Send(introduction{Version: version, Hello: said})
+	}
+	if err == nil {
+		err = c.conn.net.SetDeadline(time.Time{})
+	}
+	if err != nil {
+		c.conn.Close()
+		return nil, err
+	}
+	return c.conn, nil
+}
+
+// Refuse turns the dialler away and tells it why.
+func (c *Caller) Refuse(why error) {
+	// It may have gone already; there is nobody else to tell.
+	_ = c.conn.Send(introduction{Version: version, Refusal: why.Error()})
+	c.conn.Close()
+}
+
+// Listener takes diallers in.
+type Listener struct {
+	net      net.Listener
+	addr     address
+	patience time.Duration
+	closing  chan struct{}
+	once     sync.Once
+	wg       sync.WaitGroup
+	waiting  map[Role]chan *Caller
+
+	mu   sync.Mutex
+	open map[net.Conn]bool // sockets part way through an introduction
+}
+
+// Listen opens a listener at a host and port. Its address names the host advertise
+// instead, if that is not empty. A dialler that does not introduce itself within
+// patience is dropped.
+func Listen(ctx context.Context, hostPort, advertise string, patience time.Duration) (*Listener, error) {
+	var lc net.ListenConfig
+	n, err := lc.Listen(ctx, "tcp", hostPort)
+	if err != nil {
+		return nil, fmt.Errorf("listen for data connections: %w", err)
+	}
+	host, port, err := net.SplitHostPort(n.Addr().String())
+	if err != nil {
+		return nil, err
+	}
+	if advertise != "" {
+		host = advertise
+	}
+	l := &Listener{
+		net: n, addr: address{HostPort: net.JoinHostPort(host, port), Secret: make([]byte, secretSize)},
+		patience: patience, closing: make(chan struct{}), open: make(map[net.Conn]bool),
+		waiting: map[Role]chan *Caller{Initiator: make(chan *Caller, maxGreeting), Target: make(chan *Caller, maxGreeting)},
+	}
+	rand.Read(l.addr.Secret)
+	l.wg.Go(l.accept)
+	return l, nil
+}
+
+// Address is what Dial needs.
+func (l *Listener) Address() []byte {
+	b, err := json.Marshal(l.addr)
+	if err != nil {
+		panic(err) // two plain fields always encode
+	}
+	return b
+}
+
+// Accept waits for a dialler of a role, in the order in which they came. Its error
+// is the context's, or ErrClosed.
+func (l *Listener) Accept(ctx context.Context, as Role) (*Caller, error) {
+	select {
+	case c := <-l.waiting[as]:
+		return c, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-l.closing:
+		return nil, ErrClosed
+	}
+}
+
+// Close stops listening, and drops diallers that nobody accepted.
+func (l *Listener) Close() error {
+	var err error
+	l.once.Do(func() {
+		close(l.closing)
+		err = l.net.Close()
+		l.mu.Lock()
+		for c := range l.open {
+			c.Close()
+		}
+		l.mu.Unlock()
+		l.wg.Wait()
+		for _, callers := range l.waiting {
+			for len(callers) > 0 {
+				(<-callers).conn.Close()
+			}
+		}
+	})
+	return err
+}
+
+func (l *Listener) accept() {
+	greeting := make(chan struct{}, maxGreeting)
+	for {
+		s, err := l.net.Accept()
+		if err != nil {
+			select {
+			case <-l.closing:
+				return
+			case <-time.After(10 * time.Millisecond): // out of file descriptors, say: let some go
+			}
+			continue
+		}
+		select {
+		case greeting <- struct{}{}:
+			l.wg.Go(func() {
+				defer func() { <-greeting }()
+				l.admit(s)
+			})
+		default:
+			s.Close()
+		}
+	}
+}
+
+// admit hears an introduction and queues its dialler.
+func (l *Listener) admit(s net.Conn) {
+	l.mu.Lock()
+	l.open[s] = true
+	l.mu.Unlock()
+	caller, as, err := l.hear(s)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.open, s)
+	if err != nil {
+		s.Close()
+		return
+	}
+	select {
+	case <-l.closing:
+		s.Close()
+	case l.waiting[as] <- caller:
+	default:
+		caller.Refuse(errors.New("too many unclaimed connections"))
+	}
+}
+
+func (l *Listener) hear(s net.Conn) (*Caller, Role, error) {
+	if err := s.SetDeadline(time.Now().Add(l.patience)); err != nil {
+		return nil, "", err
+	}
+	c := &Conn{net: s}
+	var i introduction
+	if err := c.Receive(&i); err != nil {
+		return nil, "", err
+	}
+	caller := &Caller{conn: c, hello: i.Hello}
+	switch {
+	case i.Version != version:
+		caller.Refuse(fmt.Errorf("data protocol version %d, want %d: use the same kvbench on both sides", i.Version, version))
+	case subtle.ConstantTimeCompare(i.Secret, l.addr.Secret) != 1:
+		caller.Refuse(errors.New("a stale data address"))
+	case l.waiting[i.Role] == nil:
+		caller.Refuse(fmt.Errorf("role %q is not known", i.Role))
+	default:
+		// Whoever accepts may take as long as it needs.
+		return caller, i.Role, s.SetDeadline(time.Time{})
+	}
+	return nil, "", ErrProtocol
+}

@@ -1,0 +1,64 @@
+//go:build !(ucx && cgo && linux)
+
+package ucx
+
+import (
+	"fmt"
+	"time"
+	"unsafe"
+)
+
+// Built reports whether this build has the binding.
+const Built = false
+
+// Load returns ErrNotBuilt, and so does all that follows.
+func Load() error { return ErrNotBuilt }
+
+// Version returns ErrNotBuilt.
+func Version() (string, error) { return "", ErrNotBuilt }
+
+// StatusText returns the number of a status.
+func StatusText(status int) string { return fmt.Sprint("status ", status) }
+
+// Worker cannot be had in this build: NewWorker never returns one.
+type Worker struct{}
+
+// NewWorker returns ErrNotBuilt.
+func NewWorker(Options) (*Worker, error) { return nil, ErrNotBuilt }
+
+// Memory is registered memory.
+type Memory struct {
+	Address uintptr
+	Length  int64
+	Key     []byte
+}
+
+// Pointer returns nil.
+func (Memory) Pointer() unsafe.Pointer { return nil }
+
+// Remote is the peer's memory.
+type Remote struct{}
+
+// The methods of a worker that does not exist.
+
+func (*Worker) Address() ([]byte, error)                                 { return nil, ErrNotBuilt }
+func (*Worker) Connect([]byte) error                                     { return ErrNotBuilt }
+func (*Worker) Disconnect(time.Duration)                                 {}
+func (*Worker) Free()                                                    {}
+func (*Worker) Map(uintptr, int64) (Memory, error)                       { return Memory{}, ErrNotBuilt }
+func (*Worker) Allocate(int64) (Memory, error)                           { return Memory{}, ErrNotBuilt }
+func (*Worker) Unmap(Memory) error                                       { return ErrNotBuilt }
+func (*Worker) OpenRegion(uint32, Memory)                                {}
+func (*Worker) CloseRegion(uint32)                                       {}
+func (*Worker) Import([]byte) (Remote, error)                            { return Remote{}, ErrNotBuilt }
+func (*Worker) Direct(Remote, uint64) bool                               { return false }
+func (*Worker) Pieces(slot, count int) []Piece                           { return nil }
+func (*Worker) Fill(int, Op, uint64, int64, int, Memory, Remote, uint32) {}
+func (*Worker) Submit(int)                                               {}
+func (*Worker) Progress(events []Event, spin, sleep time.Duration) int   { return 0 }
+func (*Worker) Wake()                                                    {}
+func (*Worker) Moved() uint64                                            { return 0 }
+func (*Worker) Describe() string                                         { return "" }
+
+// Clock returns 0.
+func Clock() int64 { return 0 }

@@ -1,0 +1,967 @@
+//go:build ucx && cgo && linux
+
+#define _GNU_SOURCE
+#include "worker.h"
+#include "lib.h"
+
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+// The messages between two workers, as active messages with a header of this form.
+enum { MSG_NOTICE = 1, MSG_DATA, MSG_ACK, MSG_DONE };
+
+struct header {
+	uint64_t id;
+	uint64_t bytes;   // of the whole transfer
+	uint64_t offset;  // MSG_DATA: where this piece goes in the region
+	uint32_t slot;
+	uint32_t region;
+	uint32_t parts;   // MSG_DATA: pieces of the transfer
+	uint32_t reserved;
+};
+
+// message is a header that UCX may still read, with whom to tell once it does not.
+struct message {
+	struct header header;
+	struct slot *slot;  // MSG_DATA: whose piece goes with it
+	struct message *next;
+	kvb_worker *worker;
+	unsigned kind;
+};
+
+struct slot {
+	kvb_worker *worker;
+	struct slot *next_queued;
+	struct kvb_piece *pieces;
+	uint32_t capacity, count;
+	uint32_t next;        // the first piece that has not been posted
+	uint32_t number;
+	uint32_t op;
+	uint32_t region;
+	uint64_t id, bytes;
+	ucp_mem_h memh;
+	ucp_rkey_h rkey;
+	uint32_t inflight;    // pieces posted and not complete
+	int active;
+	int posted;           // every piece is posted
+	int local;            // the source is reusable, and that was said
+	int flushing;         // a flush is under way
+	int flushed;          // a flush was asked for
+	int64_t local_at;
+	int64_t acked_at;     // 0: not acknowledged
+	ucs_status_t status;
+};
+
+// arrival counts the pieces of the peer's write in one of its slots.
+struct arrival {
+	uint64_t id, bytes;
+	uint32_t parts;
+};
+
+struct region {
+	uint64_t address, length;
+	int open;
+};
+
+// rendezvous is a message whose bytes are yet to be fetched.
+struct rendezvous {
+	struct header header;
+	void *data;
+	size_t length;
+	struct rendezvous *next;
+	kvb_worker *worker;
+};
+
+struct kvb_worker {
+	ucp_context_h context;
+	ucp_worker_h worker;
+	ucp_ep_h ep;
+	int peer_errors;
+	int event_fd, wake_fd;
+	atomic_int wake, asleep;
+	atomic_ullong moved;
+
+	struct slot *slots;
+	struct arrival *arrivals;
+	uint32_t slot_count;
+	struct slot *head, *tail;  // posted, with pieces still to hand to UCX
+	uint32_t inflight, window;
+
+	struct region *regions;
+	uint32_t region_count;
+
+	struct message *free_messages;
+	struct message *replies, *last_reply;  // to send once UCX has returned
+	struct rendezvous *pending, *last_pending;
+
+	struct kvb_event *events;  // a ring
+	uint32_t event_count, event_first, event_capacity;
+
+	void **remotes;
+	uint32_t remote_count;
+	int closing;
+};
+
+int64_t kvb_now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void *must(void *memory)
+{
+	if (memory == NULL) {
+		abort();  // as the Go runtime does when memory is out
+	}
+	return memory;
+}
+
+static void emit(kvb_worker *w, struct kvb_event e)
+{
+	if (w->closing) {
+		return;
+	}
+	if (w->event_count == w->event_capacity) {
+		uint32_t capacity = w->event_capacity * 2;
+		struct kvb_event *bigger = must(malloc(capacity * sizeof *bigger));
+		for (uint32_t i = 0; i < w->event_count; i++) {
+			bigger[i] = w->events[(w->event_first + i) % w->event_capacity];
+		}
+		free(w->events);
+		w->events = bigger;
+		w->event_first = 0;
+		w->event_capacity = capacity;
+	}
+	w->events[(w->event_first + w->event_count++) % w->event_capacity] = e;
+}
+
+static void violation(kvb_worker *w)
+{
+	emit(w, (struct kvb_event){.at = kvb_now(), .kind = KVB_VIOLATION});
+}
+
+static void moved(kvb_worker *w)
+{
+	atomic_fetch_add_explicit(&w->moved, 1, memory_order_relaxed);
+}
+
+// Sending.
+
+static struct message *new_message(kvb_worker *w, unsigned kind)
+{
+	struct message *m = w->free_messages;
+	if (m != NULL) {
+		w->free_messages = m->next;
+	} else {
+		m = must(malloc(sizeof *m));
+	}
+	*m = (struct message){.worker = w, .kind = kind};
+	return m;
+}
+
+static void advance(struct slot *s);
+
+static void message_sent(struct message *m, ucs_status_t status)
+{
+	kvb_worker *w = m->worker;
+	struct slot *s = m->slot;
+	m->next = w->free_messages;
+	w->free_messages = m;
+	moved(w);
+	if (s != NULL) {
+		s->inflight--;
+		w->inflight--;
+		if (status != UCS_OK) {
+			s->status = status;
+		}
+		advance(s);
+	} else if (status != UCS_OK) {
+		emit(w, (struct kvb_event){.at = kvb_now(), .kind = KVB_ENDED, .status = status});
+	}
+}
+
+static void on_message_sent(void *request, ucs_status_t status, void *user_data)
+{
+	kvb_lib.ucp_request_free(request);
+	message_sent(user_data, status);
+}
+
+static void send_message(struct message *m, const void *data, size_t length, ucp_mem_h memh)
+{
+	kvb_worker *w = m->worker;
+	ucp_request_param_t param = {
+		.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE,
+		.cb.send = on_message_sent,
+		.user_data = m,
+		.memory_type = UCS_MEMORY_TYPE_HOST,
+	};
+	if (memh != NULL) {
+		param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
+		param.memh = memh;
+	}
+	ucs_status_ptr_t r = kvb_lib.ucp_am_send_nbx(w->ep, m->kind, &m->header, sizeof m->header, data, length, &param);
+	if (r == NULL || UCS_PTR_IS_ERR(r)) {
+		message_sent(m, UCS_PTR_STATUS(r));
+	}
+}
+
+// reply queues a message that a callback asks for: UCX is called again only after
+// it has returned.
+static void reply(kvb_worker *w, unsigned kind, const struct header *h)
+{
+	struct message *m = new_message(w, kind);
+	m->header = *h;
+	if (w->last_reply != NULL) {
+		w->last_reply->next = m;
+	} else {
+		w->replies = m;
+	}
+	w->last_reply = m;
+}
+
+static void send_replies(kvb_worker *w)
+{
+	while (w->replies != NULL) {
+		struct message *m = w->replies;
+		w->replies = m->next;
+		if (w->replies == NULL) {
+			w->last_reply = NULL;
+		}
+		send_message(m, NULL, 0, NULL);
+	}
+}
+
+// The initiator.
+
+static void finish(struct slot *s, uint32_t kind, int64_t at)
+{
+	s->active = 0;
+	emit(s->worker, (struct kvb_event){.at = at, .id = s->id, .bytes = s->bytes, .slot = s->number, .status = s->status, .kind = kind});
+}
+
+static void on_flushed(void *request, ucs_status_t status, void *user_data);
+
+// announce tells the peer about a transfer of which everything is in place.
+static void announce(struct slot *s, unsigned kind)
+{
+	reply(s->worker, kind, &(struct header){.id = s->id, .bytes = s->bytes, .slot = s->number});
+}
+
+static void flushed(struct slot *s, ucs_status_t status)
+{
+	s->flushing = 0;
+	moved(s->worker);
+	if (status != UCS_OK) {
+		s->status = status;
+	} else if (s->status == UCS_OK) {
+		announce(s, MSG_NOTICE);
+	}
+	advance(s);
+}
+
+static void on_flushed(void *request, ucs_status_t status, void *user_data)
+{
+	kvb_lib.ucp_request_free(request);
+	flushed(user_data, status);
+}
+
+static void flush(struct slot *s)
+{
+	s->flushing = s->flushed = 1;
+	ucp_request_param_t param = {
+		.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+		.cb.send = on_flushed,
+		.user_data = s,
+	};
+	ucs_status_ptr_t r = kvb_lib.ucp_ep_flush_nbx(s->worker->ep, &param);
+	if (r == NULL || UCS_PTR_IS_ERR(r)) {
+		flushed(s, UCS_PTR_STATUS(r));
+	}
+}
+
+// advance takes a transfer as far as what has completed allows.
+static void advance(struct slot *s)
+{
+	if (!s->active || (!s->posted && s->status == UCS_OK)) {
+		return;
+	}
+	if (s->status != UCS_OK) {
+		if (s->inflight == 0 && !s->flushing) {
+			finish(s, KVB_FAILED, kvb_now());
+		}
+		return;
+	}
+	if (s->inflight == 0 && !s->local) {
+		s->local = 1;
+		s->local_at = kvb_now();
+		if (s->op == KVB_GET) {
+			announce(s, MSG_DONE);
+			finish(s, KVB_DELIVERED, s->local_at);
+			return;
+		}
+		emit(s->worker, (struct kvb_event){.at = s->local_at, .id = s->id, .bytes = s->bytes, .slot = s->number, .kind = KVB_LOCAL});
+	}
+	if (s->op == KVB_PUT && !s->flushed) {
+		flush(s);
+		return;
+	}
+	if (s->acked_at != 0 && s->local && !s->flushing) {
+		finish(s, KVB_DELIVERED, s->acked_at > s->local_at ? s->acked_at : s->local_at);
+	}
+}
+
+static void piece_done(struct slot *s, ucs_status_t status)
+{
+	s->inflight--;
+	s->worker->inflight--;
+	moved(s->worker);
+	if (status != UCS_OK) {
+		s->status = status;
+	}
+	advance(s);
+}
+
+static void on_piece_done(void *request, ucs_status_t status, void *user_data)
+{
+	kvb_lib.ucp_request_free(request);
+	piece_done(user_data, status);
+}
+
+static void post_piece(struct slot *s)
+{
+	kvb_worker *w = s->worker;
+	const struct kvb_piece *p = &s->pieces[s->next++];
+	s->inflight++;
+	w->inflight++;
+	if (s->op == KVB_AM) {
+		struct message *m = new_message(w, MSG_DATA);
+		m->slot = s;
+		m->header = (struct header){.id = s->id, .bytes = s->bytes, .offset = p->remote, .slot = s->number, .region = s->region, .parts = s->count};
+		send_message(m, (void *)p->local, p->length, p->length > 0 ? s->memh : NULL);
+		return;
+	}
+	ucp_request_param_t param = {
+		.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_MEMH,
+		.cb.send = on_piece_done,
+		.user_data = s,
+		.memory_type = UCS_MEMORY_TYPE_HOST,
+		.memh = s->memh,
+	};
+	ucs_status_ptr_t r = s->op == KVB_PUT
+		? kvb_lib.ucp_put_nbx(w->ep, (void *)p->local, p->length, p->remote, s->rkey, &param)
+		: kvb_lib.ucp_get_nbx(w->ep, (void *)p->local, p->length, p->remote, s->rkey, &param);
+	if (r == NULL || UCS_PTR_IS_ERR(r)) {
+		piece_done(s, UCS_PTR_STATUS(r));
+	}
+}
+
+// pump hands posted pieces to UCX, oldest transfer first, as far as the window allows.
+static void pump(kvb_worker *w)
+{
+	while (w->head != NULL) {
+		struct slot *s = w->head;
+		while (s->next < s->count && s->status == UCS_OK) {
+			if (w->inflight >= w->window) {
+				return;
+			}
+			post_piece(s);
+		}
+		w->head = s->next_queued;
+		if (w->head == NULL) {
+			w->tail = NULL;
+		}
+		s->posted = 1;
+		advance(s);
+	}
+}
+
+// The target.
+
+static ucs_status_t header_of(kvb_worker *w, const void *from, size_t size, struct header *h)
+{
+	if (size != sizeof *h) {
+		violation(w);
+		return UCS_ERR_INVALID_PARAM;
+	}
+	memcpy(h, from, sizeof *h);
+	if (h->slot >= w->slot_count) {
+		violation(w);
+		return UCS_ERR_INVALID_PARAM;
+	}
+	moved(w);
+	return UCS_OK;
+}
+
+static void written(kvb_worker *w, const struct header *h, uint64_t bytes)
+{
+	emit(w, (struct kvb_event){.at = kvb_now(), .id = h->id, .bytes = bytes, .slot = h->slot, .kind = KVB_WRITTEN});
+	reply(w, MSG_ACK, h);
+}
+
+static ucs_status_t on_notice(void *arg, const void *from, size_t size, void *data, size_t length, const ucp_am_recv_param_t *param)
+{
+	kvb_worker *w = arg;
+	struct header h;
+	if (header_of(w, from, size, &h) == UCS_OK) {
+		written(w, &h, h.bytes);
+	}
+	return UCS_OK;
+}
+
+static ucs_status_t on_done(void *arg, const void *from, size_t size, void *data, size_t length, const ucp_am_recv_param_t *param)
+{
+	kvb_worker *w = arg;
+	struct header h;
+	if (header_of(w, from, size, &h) == UCS_OK) {
+		emit(w, (struct kvb_event){.at = kvb_now(), .id = h.id, .bytes = h.bytes, .slot = h.slot, .kind = KVB_READ});
+	}
+	return UCS_OK;
+}
+
+static ucs_status_t on_ack(void *arg, const void *from, size_t size, void *data, size_t length, const ucp_am_recv_param_t *param)
+{
+	kvb_worker *w = arg;
+	struct header h;
+	if (header_of(w, from, size, &h) != UCS_OK) {
+		return UCS_OK;
+	}
+	struct slot *s = &w->slots[h.slot];
+	if (!s->active || s->id != h.id || s->acked_at != 0) {
+		violation(w);
+		return UCS_OK;
+	}
+	s->acked_at = kvb_now();
+	advance(s);
+	return UCS_OK;
+}
+
+// arrived counts one piece that is in place.
+static void arrived(kvb_worker *w, const struct header *h, size_t length)
+{
+	struct arrival *a = &w->arrivals[h->slot];
+	if (a->parts == 0) {
+		a->id = h->id;
+		a->bytes = 0;
+	}
+	a->parts++;
+	a->bytes += length;
+	if (a->id != h->id || a->parts > h->parts) {
+		violation(w);
+		return;
+	}
+	if (a->parts == h->parts) {
+		a->parts = 0;
+		written(w, h, a->bytes);
+	}
+}
+
+// room reports whether a piece lies inside an open region.
+static int room(kvb_worker *w, const struct header *h, size_t length)
+{
+	if (h->region >= w->region_count || !w->regions[h->region].open) {
+		return 0;
+	}
+	uint64_t size = w->regions[h->region].length;
+	return h->offset <= size && length <= size - h->offset;
+}
+
+static ucs_status_t on_data(void *arg, const void *from, size_t size, void *data, size_t length, const ucp_am_recv_param_t *param)
+{
+	kvb_worker *w = arg;
+	struct header h;
+	ucs_status_t status = header_of(w, from, size, &h);
+	int later = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+	if (status == UCS_OK && !room(w, &h, length)) {
+		violation(w);
+		status = UCS_ERR_INVALID_ADDR;
+	}
+	if (status != UCS_OK) {
+		return later ? status : UCS_OK;
+	}
+	if (!later) {
+		if (length > 0) {
+			memcpy((void *)(w->regions[h.region].address + h.offset), data, length);
+		}
+		arrived(w, &h, length);
+		return UCS_OK;
+	}
+	struct rendezvous *r = must(malloc(sizeof *r));
+	*r = (struct rendezvous){.header = h, .data = data, .length = length, .worker = w};
+	if (w->last_pending != NULL) {
+		w->last_pending->next = r;
+	} else {
+		w->pending = r;
+	}
+	w->last_pending = r;
+	return UCS_INPROGRESS;
+}
+
+static void fetched(struct rendezvous *r, ucs_status_t status, size_t length)
+{
+	kvb_worker *w = r->worker;
+	moved(w);
+	if (status == UCS_OK && length == r->length) {
+		arrived(w, &r->header, r->length);
+	} else {
+		emit(w, (struct kvb_event){.at = kvb_now(), .kind = KVB_ENDED, .status = status != UCS_OK ? status : UCS_ERR_MESSAGE_TRUNCATED});
+	}
+	free(r);
+}
+
+static void on_fetched(void *request, ucs_status_t status, size_t length, void *user_data)
+{
+	kvb_lib.ucp_request_free(request);
+	fetched(user_data, status, length);
+}
+
+static void fetch_pending(kvb_worker *w)
+{
+	while (w->pending != NULL) {
+		struct rendezvous *r = w->pending;
+		w->pending = r->next;
+		if (w->pending == NULL) {
+			w->last_pending = NULL;
+		}
+		size_t length = 0;
+		ucp_request_param_t param = {
+			.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_RECV_INFO | UCP_OP_ATTR_FIELD_MEMORY_TYPE,
+			.cb.recv_am = on_fetched,
+			.user_data = r,
+			.recv_info.length = &length,
+			.memory_type = UCS_MEMORY_TYPE_HOST,
+		};
+		// The region may have closed since the message came.
+		if (!room(w, &r->header, r->length)) {
+			violation(w);
+			free(r);
+			continue;
+		}
+		void *to = (void *)(w->regions[r->header.region].address + r->header.offset);
+		ucs_status_ptr_t p = kvb_lib.ucp_am_recv_data_nbx(w->worker, r->data, to, r->length, &param);
+		if (p == NULL || UCS_PTR_IS_ERR(p)) {
+			fetched(r, UCS_PTR_STATUS(p), length);
+		}
+	}
+}
+
+// A worker's life.
+
+static void on_endpoint_error(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+	kvb_worker *w = arg;
+	emit(w, (struct kvb_event){.at = kvb_now(), .kind = KVB_ENDED, .status = status});
+}
+
+static ucs_status_t handle(kvb_worker *w, unsigned id, ucp_am_recv_callback_t cb)
+{
+	ucp_am_handler_param_t param = {
+		.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
+		.id = id,
+		.cb = cb,
+		.arg = w,
+	};
+	return kvb_lib.ucp_worker_set_am_recv_handler(w->worker, &param);
+}
+
+static ucs_status_t new_context(kvb_worker *w, const struct kvb_options *o, const char **what)
+{
+	ucp_config_t *config;
+	*what = "ucp_config_read";
+	ucs_status_t status = kvb_lib.ucp_config_read(NULL, NULL, &config);
+	if (status != UCS_OK) {
+		return status;
+	}
+	for (size_t i = 0; i < o->setting_count && status == UCS_OK; i++) {
+		*what = o->settings[i].name;
+		status = kvb_lib.ucp_config_modify(config, o->settings[i].name, o->settings[i].value);
+	}
+	if (status == UCS_OK) {
+		ucp_params_t params = {
+			.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS,
+			.features = UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
+			.estimated_num_eps = 1,
+		};
+		*what = "ucp_init";
+		status = kvb_lib.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &w->context);
+	}
+	kvb_lib.ucp_config_release(config);
+	return status;
+}
+
+static ucs_status_t new_worker(kvb_worker *w, const char **what)
+{
+	ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE, .thread_mode = UCS_THREAD_MODE_SINGLE};
+	*what = "ucp_worker_create";
+	ucs_status_t status = kvb_lib.ucp_worker_create(w->context, &params, &w->worker);
+	if (status != UCS_OK) {
+		return status;
+	}
+	*what = "ucp_worker_get_efd";
+	status = kvb_lib.ucp_worker_get_efd(w->worker, &w->event_fd);
+	*what = "ucp_worker_set_am_recv_handler";
+	if (status == UCS_OK) status = handle(w, MSG_NOTICE, on_notice);
+	if (status == UCS_OK) status = handle(w, MSG_DATA, on_data);
+	if (status == UCS_OK) status = handle(w, MSG_ACK, on_ack);
+	if (status == UCS_OK) status = handle(w, MSG_DONE, on_done);
+	return status;
+}
+
+int kvb_worker_new(const struct kvb_options *o, kvb_worker **out, const char **what)
+{
+	kvb_worker *w = must(calloc(1, sizeof *w));
+	w->slot_count = o->slots;
+	w->window = o->window;
+	w->peer_errors = o->peer_errors;
+	w->slots = must(calloc(o->slots, sizeof *w->slots));
+	w->arrivals = must(calloc(o->slots, sizeof *w->arrivals));
+	for (uint32_t i = 0; i < o->slots; i++) {
+		w->slots[i].worker = w;
+		w->slots[i].number = i;
+	}
+	w->event_capacity = 64;
+	w->events = must(malloc(w->event_capacity * sizeof *w->events));
+	w->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	*what = "eventfd";
+	ucs_status_t status = w->wake_fd < 0 ? UCS_ERR_NO_RESOURCE : new_context(w, o, what);
+	if (status == UCS_OK) {
+		status = new_worker(w, what);
+	}
+	if (status != UCS_OK) {
+		kvb_worker_free(w);
+		return status;
+	}
+	*out = w;
+	return UCS_OK;
+}
+
+int kvb_worker_address(kvb_worker *w, void **address, size_t *size)
+{
+	return kvb_lib.ucp_worker_get_address(w->worker, (ucp_address_t **)address, size);
+}
+
+void kvb_worker_address_free(kvb_worker *w, void *address)
+{
+	kvb_lib.ucp_worker_release_address(w->worker, address);
+}
+
+int kvb_worker_connect(kvb_worker *w, const void *address)
+{
+	ucp_ep_params_t params = {
+		.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
+		.address = address,
+		.err_mode = w->peer_errors ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE,
+		.err_handler = {.cb = on_endpoint_error, .arg = w},
+	};
+	return kvb_lib.ucp_ep_create(w->worker, &params, &w->ep);
+}
+
+// turn is one round of whatever there is to do. It returns 0 when there was nothing.
+static unsigned turn(kvb_worker *w)
+{
+	pump(w);
+	unsigned n = kvb_lib.ucp_worker_progress(w->worker);
+	fetch_pending(w);
+	send_replies(w);
+	return n;
+}
+
+static void close_endpoint(kvb_worker *w, int64_t patience)
+{
+	int64_t end = kvb_now() + patience;
+	int force = w->peer_errors;
+	ucp_request_param_t param = {
+		.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+		.flags = force ? UCP_EP_CLOSE_FLAG_FORCE : 0,
+	};
+	if (force && patience > 0) {  // what is on its way may arrive
+		ucp_request_param_t none = {0};
+		ucs_status_ptr_t r = kvb_lib.ucp_ep_flush_nbx(w->ep, &none);
+		while (UCS_PTR_IS_PTR(r) && kvb_lib.ucp_request_check_status(r) == UCS_INPROGRESS && kvb_now() < end) {
+			kvb_lib.ucp_worker_progress(w->worker);
+		}
+		if (UCS_PTR_IS_PTR(r)) {
+			kvb_lib.ucp_request_free(r);
+		}
+	}
+	if (force && end < kvb_now() + 1000000000) {
+		end = kvb_now() + 1000000000;  // a forced close waits for nobody
+	}
+	ucs_status_ptr_t r = kvb_lib.ucp_ep_close_nbx(w->ep, &param);
+	while (UCS_PTR_IS_PTR(r) && kvb_lib.ucp_request_check_status(r) == UCS_INPROGRESS && kvb_now() < end) {
+		kvb_lib.ucp_worker_progress(w->worker);
+	}
+	if (UCS_PTR_IS_PTR(r)) {
+		kvb_lib.ucp_request_free(r);
+	}
+}
+
+void kvb_worker_disconnect(kvb_worker *w, int64_t patience)
+{
+	w->closing = 1;
+	if (w->ep == NULL) {
+		return;
+	}
+	if (patience > 0) {
+		send_replies(w);
+	}
+	close_endpoint(w, patience);
+	w->ep = NULL;
+	for (uint32_t i = 0; i < w->remote_count; i++) {
+		kvb_lib.ucp_rkey_destroy(w->remotes[i]);
+	}
+	w->remote_count = 0;
+}
+
+void kvb_worker_free(kvb_worker *w)
+{
+	kvb_worker_disconnect(w, 0);
+	if (w->worker != NULL) {
+		kvb_lib.ucp_worker_destroy(w->worker);
+	}
+	if (w->context != NULL) {
+		kvb_lib.ucp_cleanup(w->context);
+	}
+	if (w->wake_fd >= 0) {
+		close(w->wake_fd);
+	}
+	for (uint32_t i = 0; i < w->slot_count; i++) {
+		free(w->slots[i].pieces);
+	}
+	for (struct message *m = w->free_messages, *next; m != NULL; m = next) {
+		next = m->next;
+		free(m);
+	}
+	for (struct message *m = w->replies, *next; m != NULL; m = next) {
+		next = m->next;
+		free(m);
+	}
+	for (struct rendezvous *r = w->pending, *next; r != NULL; r = next) {
+		next = r->next;
+		free(r);
+	}
+	free(w->remotes);
+	free(w->regions);
+	free(w->events);
+	free(w->arrivals);
+	free(w->slots);
+	free(w);
+}
+
+// Memory.
+
+int kvb_map(kvb_worker *w, uint64_t address, uint64_t length, struct kvb_memory *memory)
+{
+	ucp_mem_map_params_t params = {
+		.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS | UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE,
+		.address = (void *)address,
+		.length = length,
+		.flags = address == 0 ? UCP_MEM_MAP_ALLOCATE : 0,
+		.memory_type = UCS_MEMORY_TYPE_HOST,
+	};
+	ucp_mem_h memh;
+	ucs_status_t status = kvb_lib.ucp_mem_map(w->context, &params, &memh);
+	if (status != UCS_OK) {
+		return status;
+	}
+	ucp_mem_attr_t attr = {.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS};
+	status = kvb_lib.ucp_mem_query(memh, &attr);
+	if (status == UCS_OK) {
+		status = kvb_lib.ucp_rkey_pack(w->context, memh, &memory->key, &memory->key_size);
+	}
+	if (status != UCS_OK) {
+		kvb_lib.ucp_mem_unmap(w->context, memh);
+		return status;
+	}
+	memory->handle = memh;
+	memory->start = attr.address;
+	return UCS_OK;
+}
+
+void kvb_key_free(void *key)
+{
+	kvb_lib.ucp_rkey_buffer_release(key);
+}
+
+int kvb_unmap(kvb_worker *w, void *handle)
+{
+	return kvb_lib.ucp_mem_unmap(w->context, handle);
+}
+
+void kvb_region_open(kvb_worker *w, uint32_t number, uint64_t address, uint64_t length)
+{
+	if (number >= w->region_count) {
+		w->regions = must(realloc(w->regions, (number + 1) * sizeof *w->regions));
+		memset(&w->regions[w->region_count], 0, (number + 1 - w->region_count) * sizeof *w->regions);
+		w->region_count = number + 1;
+	}
+	w->regions[number] = (struct region){address, length, 1};
+}
+
+void kvb_region_close(kvb_worker *w, uint32_t number)
+{
+	if (number < w->region_count) {
+		w->regions[number].open = 0;
+	}
+}
+
+int kvb_import(kvb_worker *w, const void *key, void **remote)
+{
+	ucp_rkey_h rkey;
+	ucs_status_t status = kvb_lib.ucp_ep_rkey_unpack(w->ep, key, &rkey);
+	if (status != UCS_OK) {
+		return status;
+	}
+	w->remotes = must(realloc(w->remotes, (w->remote_count + 1) * sizeof *w->remotes));
+	w->remotes[w->remote_count++] = rkey;
+	*remote = rkey;
+	return UCS_OK;
+}
+
+int kvb_direct(void *remote, uint64_t address)
+{
+	void *pointer;
+	return kvb_lib.ucp_rkey_ptr(remote, address, &pointer) == UCS_OK;
+}
+
+// Posting.
+
+struct kvb_piece *kvb_slot_pieces(kvb_worker *w, uint32_t slot, uint32_t count)
+{
+	struct slot *s = &w->slots[slot];
+	if (count > s->capacity) {
+		struct kvb_piece *bigger = realloc(s->pieces, (size_t)count * sizeof *bigger);
+		if (bigger == NULL) {
+			return NULL;
+		}
+		s->pieces = bigger;
+		s->capacity = count;
+	}
+	return s->pieces;
+}
+
+void kvb_slot_fill(kvb_worker *w, uint32_t slot, uint32_t op, uint64_t id, uint64_t bytes, uint32_t count, void *handle, void *remote, uint32_t region)
+{
+	struct slot *s = &w->slots[slot];
+	s->op = op;
+	s->id = id;
+	s->bytes = bytes;
+	s->count = count;
+	s->memh = handle;
+	s->rkey = remote;
+	s->region = region;
+	s->next = s->inflight = 0;
+	s->posted = s->local = s->flushing = s->flushed = 0;
+	s->local_at = s->acked_at = 0;
+	s->status = UCS_OK;
+	s->next_queued = NULL;
+}
+
+void kvb_slot_submit(kvb_worker *w, uint32_t slot)
+{
+	struct slot *s = &w->slots[slot];
+	s->active = 1;
+	if (w->tail != NULL) {
+		w->tail->next_queued = s;
+	} else {
+		w->head = s;
+	}
+	w->tail = s;
+}
+
+// Progress.
+
+void kvb_wake(kvb_worker *w)
+{
+	atomic_store(&w->wake, 1);
+	if (atomic_load(&w->asleep)) {
+		uint64_t one = 1;
+		ssize_t n = write(w->wake_fd, &one, sizeof one);
+		(void)n;  // full is as good as written
+	}
+}
+
+uint64_t kvb_moved(kvb_worker *w)
+{
+	return atomic_load_explicit(&w->moved, memory_order_relaxed);
+}
+
+// doze sleeps until UCX has something, kvb_wake is called, or the time is over.
+static void doze(kvb_worker *w, int64_t sleep)
+{
+	if (kvb_lib.ucp_worker_arm(w->worker) != UCS_OK) {
+		return;  // there is something already
+	}
+	atomic_store(&w->asleep, 1);
+	if (!atomic_load(&w->wake)) {
+		struct pollfd fds[2] = {{.fd = w->event_fd, .events = POLLIN}, {.fd = w->wake_fd, .events = POLLIN}};
+		struct timespec t = {.tv_sec = sleep / 1000000000, .tv_nsec = sleep % 1000000000};
+		ppoll(fds, 2, &t, NULL);
+	}
+	atomic_store(&w->asleep, 0);
+	uint64_t count;
+	ssize_t n = read(w->wake_fd, &count, sizeof count);
+	(void)n;  // empty most of the time
+}
+
+static int take_events(kvb_worker *w, struct kvb_event *events, int max)
+{
+	int n = 0;
+	while (n < max && w->event_count > 0) {
+		events[n++] = w->events[w->event_first];
+		w->event_first = (w->event_first + 1) % w->event_capacity;
+		w->event_count--;
+	}
+	return n;
+}
+
+int kvb_progress(kvb_worker *w, struct kvb_event *events, int max, int64_t spin, int64_t sleep)
+{
+	const int turns = 32;  // between looks at the clock
+	int64_t idle_since = 0;
+	for (;;) {
+		unsigned busy = 0;
+		for (int i = 0; i < turns && w->event_count == 0; i++) {
+			busy |= turn(w);
+		}
+		if (w->event_count > 0 || atomic_exchange(&w->wake, 0)) {
+			return take_events(w, events, max);
+		}
+		if (busy) {
+			idle_since = 0;
+			continue;
+		}
+		int64_t now = kvb_now();
+		if (idle_since == 0) {
+			idle_since = now;
+		}
+		if (now - idle_since < spin) {
+			continue;
+		}
+		if (sleep > 0) {
+			doze(w, sleep);
+			turn(w);
+		}
+		atomic_exchange(&w->wake, 0);
+		return take_events(w, events, max);
+	}
+}
+
+char *kvb_describe(kvb_worker *w)
+{
+	char *text = NULL;
+	size_t size;
+	FILE *f = open_memstream(&text, &size);
+	if (f == NULL) {
+		return NULL;
+	}
+	kvb_lib.ucp_ep_print_info(w->ep, f);
+	fclose(f);
+	return text;
+}

@@ -1,0 +1,30 @@
+package rdma
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"kvbench/transport"
+)
+
+// advertised is a region as an advertisement has it.
+type advertised struct {
+	ID      uint32 `json:"id"`
+	Size    int64  `json:"size"`
+	Address uint64 `json:"address"`
+	Key     []byte `json:"key,omitempty"` // UCX's packed key; none for an empty region
+}
+
+// parseAdvertisement reads what a target said of its regions.
+func parseAdvertisement(b transport.Advertisement) ([]advertised, error) {
+	var regions []advertised
+	if err := json.Unmarshal(b, &regions); err != nil {
+		return nil, fmt.Errorf("read advertisement: %w: %w", transport.ErrProtocol, err)
+	}
+	for _, r := range regions {
+		if r.Size < 0 || r.ID == 0 || uint64(r.Size) > ^r.Address || (len(r.Key) == 0) != (r.Size == 0) {
+			return nil, fmt.Errorf("read advertisement: region %d of %d bytes at %#x: %w", r.ID, r.Size, r.Address, transport.ErrProtocol)
+		}
+	}
+	return regions, nil
+}

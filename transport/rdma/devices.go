@@ -1,0 +1,177 @@
+package rdma
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"kvbench/internal/hostinfo"
+	"kvbench/internal/ucx"
+	"kvbench/internal/units"
+	"kvbench/transport"
+)
+
+// usable reports why a family cannot be used on this host, with the device that was
+// asked for; nil where it can.
+func usable(f family, device string) error {
+	if !f.rdma {
+		return nil
+	}
+	devices, fault := hostinfo.RDMADevices()
+	return check(f, device, devices, fault, os.Getenv("UCX_IB_GID_INDEX"))
+}
+
+// check is usable on given facts. index is UCX's own setting of the GID.
+func check(f family, device string, devices []hostinfo.RDMADevice, fault hostinfo.Fault, index string) error {
+	if len(devices) == 0 {
+		return unavailable(f, "looked for RDMA devices in /sys/class/infiniband and found none: %s; mend: %s; without such a device --lane tcp and --lane shm use UCX over TCP and shared memory", fault.Reason, fault.Mend)
+	}
+	ports := portsOf(devices, device)
+	if len(ports) == 0 {
+		return unavailable(f, "no RDMA device %q here; there is %s", device, strings.Join(portNames(portsOf(devices, "")), ", "))
+	}
+	var faults []string
+	for _, p := range ports {
+		fault := p.fault()
+		if fault == (hostinfo.Fault{}) {
+			return p.checkGID(f, index)
+		}
+		faults = append(faults, fmt.Sprintf("%s: %s; mend: %s", p.name(), fault.Reason, fault.Mend))
+	}
+	return unavailable(f, "%s", strings.Join(faults, "; "))
+}
+
+func unavailable(f family, format string, args ...any) error {
+	return fmt.Errorf("%v: %w: %s", f, transport.ErrUnavailable, fmt.Sprintf(format, args...))
+}
+
+// port is a port of a device.
+type port struct {
+	device *hostinfo.RDMADevice
+	*hostinfo.RDMAPort
+}
+
+// name is what UCX calls the port.
+func (p port) name() string { return fmt.Sprintf("%s:%d", p.device.Name, p.Number) }
+
+func (p port) fault() hostinfo.Fault {
+	if p.device.Fault != (hostinfo.Fault{}) {
+		return p.device.Fault
+	}
+	return p.Fault
+}
+
+// checkGID catches a GID index of the user's that names no address.
+func (p port) checkGID(f family, index string) error {
+	n, err := strconv.Atoi(index)
+	if err != nil || slices.ContainsFunc(p.GIDs, func(g hostinfo.GID) bool { return g.Index == n }) {
+		return nil
+	}
+	var have []string
+	for _, g := range p.GIDs {
+		have = append(have, fmt.Sprintf("%d (%s, %s)", g.Index, g.Address, g.Type))
+	}
+	return unavailable(f, "UCX_IB_GID_INDEX=%d names no GID of %s, which has %s; unset it or choose one of them", n, p.name(), strings.Join(have, ", "))
+}
+
+// portsOf returns the ports that a name stands for: a device, a device and port
+// (mlx5_0:1), or a network interface on one; all where it is empty.
+func portsOf(devices []hostinfo.RDMADevice, name string) []port {
+	var found []port
+	for i := range devices {
+		for j := range devices[i].Ports {
+			p := port{&devices[i], &devices[i].Ports[j]}
+			if name == "" || name == p.device.Name || name == p.name() || slices.Contains(p.Netdevs, name) {
+				found = append(found, p)
+			}
+		}
+	}
+	return found
+}
+
+func portNames(ports []port) []string {
+	var names []string
+	for _, p := range ports {
+		name := p.name()
+		if len(p.Netdevs) > 0 {
+			name += " (" + strings.Join(p.Netdevs, ", ") + ")"
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// settings are UCX's for a family and device. The user's environment goes first:
+// what it leads to is held against the family afterwards.
+func settings(f family, device string) []ucx.Setting {
+	var s []ucx.Setting
+	if os.Getenv("UCX_TLS") == "" {
+		s = append(s, ucx.Setting{Name: "TLS", Value: f.tls})
+	}
+	if device == "" {
+		return s
+	}
+	if f.rdma {
+		devices, _ := hostinfo.RDMADevices()
+		var names []string
+		for _, p := range portsOf(devices, device) {
+			names = append(names, p.name())
+		}
+		device = strings.Join(names, ",")
+	}
+	return append(s, ucx.Setting{Name: "NET_DEVICES", Value: device})
+}
+
+// environment returns the user's UCX_ variables, which take part in every choice.
+func environment() map[string]string {
+	set := make(map[string]string)
+	for _, v := range os.Environ() {
+		if name, value, _ := strings.Cut(v, "="); strings.HasPrefix(name, "UCX_") {
+			set[name] = value
+		}
+	}
+	return set
+}
+
+// explain says what a failure to set UCX up means.
+func explain(err error, f family, device string) error {
+	var e *ucx.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	from := ""
+	if tls := os.Getenv("UCX_TLS"); tls != "" {
+		from = " with UCX_TLS=" + tls + " from the environment"
+	}
+	if device != "" {
+		from += " on device " + device
+	}
+	switch e.Status {
+	case ucx.StatusNoDevice, ucx.StatusUnreachable:
+		return unavailable(f, "UCX finds no such lane between the two sides%s (%v); kvbench devices lists what there is on each", from, e)
+	case ucx.StatusNoMemory, ucx.StatusIO:
+		return unavailable(f, "UCX cannot use the device%s (%v); %s", from, e, lockAdvice(0))
+	}
+	return unavailable(f, "UCX%s: %v", from, e)
+}
+
+// explainRegistration says what a failure to register memory means.
+func explainRegistration(err error, size int64) error {
+	var e *ucx.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	return fmt.Errorf("register %s: %w; %s", units.BinaryBytes(size), e, lockAdvice(size))
+}
+
+// lockAdvice is about the limit of locked memory, the usual reason.
+func lockAdvice(size int64) string {
+	limit := hostinfo.LockLimit()
+	if limit != nil && limit.Fault != (hostinfo.Fault{}) && (size == 0 || limit.Soft < size) {
+		return fmt.Sprintf("%s; mend: %s", limit.Fault.Reason, limit.Fault.Mend)
+	}
+	return "set UCX_LOG_LEVEL=info to see what UCX says of it"
+}

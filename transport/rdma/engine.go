@@ -1,0 +1,164 @@
+package rdma
+
+import (
+	"runtime"
+	"sync"
+	"time"
+
+	"kvbench/internal/ucx"
+	"kvbench/transport"
+)
+
+// engine drives a UCX worker from the one thread that may touch it.
+type engine struct {
+	worker *ucx.Worker
+	calls  chan func() // to be run on the thread
+	submit chan int    // slots to post
+	handle func(ucx.Event)
+	unmap  func()        // lets go of all memory, once the endpoint is gone
+	spin   time.Duration // how long to look for events before sleeping
+	ended  chan struct{} // closed when the thread has let go of the worker
+	offset int64         // transport.Now's clock less UCX's, in ns
+	stop   bool          // set on the thread
+	grace  time.Duration // what the thread gives the peer at the end
+
+	// life is held for reading by other threads while they use the worker, and
+	// taken by this one before it frees it.
+	life sync.RWMutex
+	gone bool // guarded by life
+}
+
+const (
+	// quietSpin is how long an idle thread looks before it sleeps: longer than a
+	// round trip on a good link, short beside a time slice.
+	quietSpin = 20 * time.Microsecond
+	// nap bounds a sleep, should a wake-up be lost.
+	nap = 100 * time.Millisecond
+	// eventBatch is how many events are taken at a time.
+	eventBatch = 64
+)
+
+// startEngine makes a worker on a thread of its own.
+func startEngine(o ucx.Options, slots int, busy bool, unmap func()) (*engine, error) {
+	e := &engine{unmap: unmap,
+		calls: make(chan func(), 4), submit: make(chan int, slots), spin: quietSpin, ended: make(chan struct{}),
+		offset: int64(transport.Now()) - ucx.Clock(),
+	}
+	if busy {
+		e.spin = nap
+	}
+	ready := make(chan error)
+	go e.run(o, ready)
+	return e, <-ready
+}
+
+// run is the thread. It locks its goroutine to it and lets it end with it.
+func (e *engine) run(o ucx.Options, ready chan<- error) {
+	runtime.LockOSThread()
+	defer close(e.ended)
+	var err error
+	if e.worker, err = ucx.NewWorker(o); err != nil {
+		ready <- err
+		return
+	}
+	ready <- nil
+	var events [eventBatch]ucx.Event
+	for !e.stop {
+		e.takeWork()
+		if e.stop {
+			break
+		}
+		for _, event := range events[:e.worker.Progress(events[:], e.spin, nap)] {
+			e.handle(event)
+		}
+	}
+	e.life.Lock()
+	e.gone = true
+	e.life.Unlock()
+	e.worker.Disconnect(e.grace)
+	e.unmap()
+	e.worker.Free()
+}
+
+// borrow holds the worker for use by another thread until giveBack. It reports
+// false, and holds nothing, once the worker is gone.
+func (e *engine) borrow() bool {
+	e.life.RLock()
+	if e.gone {
+		e.life.RUnlock()
+		return false
+	}
+	return true
+}
+
+func (e *engine) giveBack() { e.life.RUnlock() }
+
+// wake makes the thread look for work.
+func (e *engine) wake() {
+	if e.borrow() {
+		e.worker.Wake()
+		e.giveBack()
+	}
+}
+
+// moved grows while anything moves.
+func (e *engine) moved() uint64 {
+	if !e.borrow() {
+		return 0
+	}
+	defer e.giveBack()
+	return e.worker.Moved()
+}
+
+// takeWork runs what other goroutines have asked for.
+func (e *engine) takeWork() {
+	for {
+		select {
+		case i := <-e.submit:
+			e.worker.Submit(i)
+		case f := <-e.calls:
+			f()
+		default:
+			return
+		}
+	}
+}
+
+// post hands a slot to the thread. It has room for every slot.
+func (e *engine) post(slot int) {
+	e.submit <- slot
+	e.wake()
+}
+
+// do runs f on the thread and waits for it. It reports false, without having run
+// it, once the thread has ended.
+func (e *engine) do(f func()) bool {
+	done := make(chan struct{})
+	select {
+	case e.calls <- func() { f(); close(done) }:
+		e.wake()
+	case <-e.ended:
+		return false
+	}
+	select {
+	case <-done:
+		return true
+	case <-e.ended:
+		select {
+		case <-done:
+			return true
+		default:
+			return false
+		}
+	}
+}
+
+// end stops the thread, which gives the peer so long to take what is on its way,
+// and waits for it.
+func (e *engine) end(grace time.Duration) {
+	e.do(func() { e.stop, e.grace = true, grace })
+	<-e.ended
+}
+
+// at converts an event's time to transport.Now's clock.
+func (e *engine) at(event ucx.Event) time.Duration { return time.Duration(event.At + e.offset) }

@@ -1,0 +1,369 @@
+package rdma
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"kvbench/internal/ucx"
+	"kvbench/transport"
+)
+
+// slot is the initiator's place for one outstanding transfer.
+type slot struct {
+	id    uint64
+	bytes int64
+	read  bool
+	// reportLocal asks for local completion too.
+	reportLocal bool
+	local       *region
+	remote      *remote
+	localAt     time.Duration
+	posted      atomic.Bool
+}
+
+// remote is a region of the target's.
+type remote struct {
+	advertised
+	key ucx.Remote
+
+	mu        sync.Mutex
+	uses      int  // guarded by mu
+	withdrawn bool // guarded by mu: to be used no more
+}
+
+// initiator implements transport.Initiator.
+type initiator struct {
+	*connection
+	slots   []slot
+	done    *transport.Completions
+	remotes struct {
+		sync.Mutex
+		byID map[uint32]*remote
+	}
+	stopped chan struct{} // closed when the engine has ended
+}
+
+var _ transport.Initiator = (*initiator)(nil)
+
+func newInitiator(c *connection) *initiator {
+	in := &initiator{connection: c, slots: make([]slot, c.cfg.MaxOutstanding), done: transport.NewCompletions(c.cfg.MaxOutstanding, c.dead), stopped: make(chan struct{})}
+	in.remotes.byID = make(map[uint32]*remote)
+	c.engine.handle = in.happened
+	return in
+}
+
+func (in *initiator) start() {
+	in.wg.Go(in.watch)
+	in.connection.start(in.hear, func() {
+		close(in.stopped)
+		in.failOutstanding()
+	})
+}
+
+// hear takes the target's messages.
+func (in *initiator) hear(m message) error {
+	in.remotes.Lock()
+	r := in.remotes.byID[m.Withdraw]
+	delete(in.remotes.byID, m.Withdraw)
+	in.remotes.Unlock()
+	if r == nil { // never imported here, so never used
+		return in.socket.Send(message{Withdrawn: m.Withdraw})
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.withdrawn = true
+	if r.uses > 0 {
+		return nil // release answers
+	}
+	return in.socket.Send(message{Withdrawn: r.ID})
+}
+
+// acquire marks a remote region as used by one more transfer.
+func (r *remote) acquire() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.withdrawn {
+		return false
+	}
+	r.uses++
+	return true
+}
+
+func (in *initiator) release(r *remote) {
+	r.mu.Lock()
+	r.uses--
+	answer := r.withdrawn && r.uses == 0
+	r.mu.Unlock()
+	if answer { // not from the engine's thread, which must not wait for a socket
+		in.wg.Go(func() {
+			// If it cannot be sent, the target has gone.
+			_ = in.socket.Send(message{Withdrawn: r.ID})
+		})
+	}
+}
+
+// Import implements transport.Initiator.
+func (in *initiator) Import(ad transport.Advertisement) ([]transport.RemoteRegion, error) {
+	regions, err := parseAdvertisement(ad)
+	if err != nil {
+		return nil, err
+	}
+	imported := make([]transport.RemoteRegion, len(regions))
+	for i, a := range regions {
+		r := &remote{advertised: a}
+		if a.Size > 0 {
+			if !in.engine.do(func() { r.key, err = in.engine.worker.Import(a.Key) }) {
+				return nil, in.Err()
+			}
+			if err != nil {
+				return nil, fmt.Errorf("import region %d: %w", a.ID, err)
+			}
+		}
+		in.remotes.Lock()
+		in.remotes.byID[a.ID] = r
+		in.remotes.Unlock()
+		imported[i] = transport.RemoteRegion{ID: a.ID, Size: a.Size}
+	}
+	return imported, nil
+}
+
+// operation is how transfers of a direction are carried out.
+func (in *initiator) operation(op transport.Op) (ucx.Op, error) {
+	switch {
+	case op == transport.Write && (in.cfg.Operation == "" || in.cfg.Operation == opPut):
+		return ucx.Put, nil
+	case op == transport.Write && in.cfg.Operation == opAM:
+		return ucx.ActiveMessage, nil
+	case op == transport.Read && (in.cfg.Operation == "" || in.cfg.Operation == opGet):
+		return ucx.Get, nil
+	}
+	return 0, fmt.Errorf("post %v by %q: %w", op, in.cfg.Operation, transport.ErrUnsupported)
+}
+
+// Post implements transport.Initiator.
+func (in *initiator) Post(t transport.Transfer) error {
+	if err := in.Err(); err != nil {
+		return err
+	}
+	i, ok := in.done.Take()
+	if !ok {
+		return transport.ErrQueueFull
+	}
+	if err := in.fill(i, t); err != nil {
+		in.done.Return(i)
+		return err
+	}
+	in.engine.post(i)
+	select {
+	case <-in.stopped:
+		// The connection may have failed what was outstanding just before this
+		// transfer joined it.
+		in.failOutstanding()
+	default:
+	}
+	return nil
+}
+
+// fill checks a transfer and puts it into a slot.
+func (in *initiator) fill(i int, t transport.Transfer) error {
+	op, err := in.operation(t.Op)
+	if err != nil {
+		return err
+	}
+	if len(t.Descriptors) > in.cfg.MaxDescriptors {
+		return fmt.Errorf("post %d descriptors where %d are allowed: %w", len(t.Descriptors), in.cfg.MaxDescriptors, transport.ErrBounds)
+	}
+	in.remotes.Lock()
+	r := in.remotes.byID[t.Remote.ID]
+	in.remotes.Unlock()
+	if r == nil {
+		return fmt.Errorf("post to remote region %d: %w", t.Remote.ID, transport.ErrRegion)
+	}
+	local := in.regions.acquire(t.Local.ID)
+	if local == nil {
+		return fmt.Errorf("post from region %d: %w", t.Local.ID, transport.ErrRegion)
+	}
+	total, err := transport.CheckDescriptors(t.Descriptors, local.size, r.Size)
+	if err == nil && !r.acquire() {
+		err = fmt.Errorf("post to remote region %d, which its owner has withdrawn: %w", t.Remote.ID, transport.ErrRegion)
+	}
+	if err == nil {
+		if err = in.cut(i, op, t, total, local, r); err != nil {
+			in.release(r)
+		}
+	}
+	if err != nil {
+		in.regions.release(local)
+		return err
+	}
+	s := &in.slots[i]
+	s.id, s.bytes, s.read, s.reportLocal, s.local, s.remote, s.localAt = t.ID, total, t.Op == transport.Read, t.ReportLocal, local, r, 0
+	s.posted.Store(true)
+	return nil
+}
+
+// cut divides a transfer's descriptors into operations.
+func (in *initiator) cut(i int, op ucx.Op, t transport.Transfer, total int64, local *region, r *remote) error {
+	if !in.engine.borrow() {
+		return in.Err()
+	}
+	defer in.engine.giveBack()
+	count := 0
+	for _, d := range t.Descriptors {
+		count += int((d.Length + maxPiece - 1) / maxPiece)
+	}
+	empty := count == 0 && op == ucx.ActiveMessage // one message tells of it
+	if empty {
+		count = 1
+	}
+	pieces := in.engine.worker.Pieces(i, count)
+	if pieces == nil {
+		return fmt.Errorf("post %d descriptors: out of memory", len(t.Descriptors))
+	}
+	var from, to uint64 // what local and remote offsets count from
+	var memory ucx.Memory
+	if local.memory != nil {
+		memory = local.memory.Memory
+		from = uint64(memory.Address)
+	}
+	if op != ucx.ActiveMessage {
+		to = r.Address
+	}
+	n := 0
+	for _, d := range t.Descriptors {
+		for off := int64(0); off < d.Length; off += maxPiece {
+			pieces[n] = ucx.Piece{Local: from + uint64(d.Local+off), Remote: to + uint64(d.Remote+off), Length: uint64(min(maxPiece, d.Length-off))}
+			n++
+		}
+	}
+	if empty {
+		pieces[0] = ucx.Piece{}
+	}
+	in.engine.worker.Fill(i, op, t.ID, total, count, memory, r.key, r.ID)
+	return nil
+}
+
+// Poll implements transport.Initiator.
+func (in *initiator) Poll(done []transport.Completion) (int, error) {
+	return in.done.Poll(done, in.Err)
+}
+
+// Wait implements transport.Initiator.
+func (in *initiator) Wait(ctx context.Context) error { return in.done.Wait(ctx) }
+
+// happened takes an event on the engine's thread.
+func (in *initiator) happened(e ucx.Event) {
+	switch e.Kind {
+	case ucx.Local:
+		in.reusable(int(e.Slot), in.engine.at(e))
+	case ucx.Delivered:
+		in.delivered(int(e.Slot), in.engine.at(e))
+	case ucx.Failed:
+		in.fail(fmt.Errorf("%w: UCX: %s", transport.ErrPeer, ucx.StatusText(int(e.Status))))
+	case ucx.Written, ucx.Read:
+		in.fail(fmt.Errorf("a target's notice sent to an initiator: %w", transport.ErrProtocol))
+	default:
+		in.connection.happened(e)
+	}
+}
+
+func (in *initiator) reusable(i int, at time.Duration) {
+	s := &in.slots[i]
+	s.localAt = at
+	if s.reportLocal {
+		in.done.Put(i, transport.Completion{ID: s.id, Stage: transport.LocallyComplete, Bytes: s.bytes, Local: at})
+	}
+}
+
+func (in *initiator) delivered(i int, at time.Duration) {
+	s := &in.slots[i]
+	if s.read {
+		s.localAt = at
+	}
+	if err := in.checkUsed(s); err != nil {
+		in.fail(err)
+		return // the end of the connection fails it with the rest
+	}
+	in.counts.add(s.bytes)
+	in.complete(i, transport.Completion{ID: s.id, Stage: transport.Delivered, Bytes: s.bytes, Local: s.localAt, Delivered: at})
+}
+
+// checkUsed reads back what carried the first transfer.
+func (in *initiator) checkUsed(s *slot) error {
+	if in.readBack || s.bytes == 0 {
+		return nil
+	}
+	op := ucx.Get
+	native := true
+	if !s.read {
+		var err error
+		if op, err = in.operation(transport.Write); err != nil {
+			return err
+		}
+	}
+	if in.family.ownMemory && op != ucx.ActiveMessage {
+		native = in.engine.worker.Direct(s.remote.key, s.remote.Address)
+	}
+	in.readBack = true
+	return in.checkLane(op, native)
+}
+
+// complete ends a transfer once.
+func (in *initiator) complete(i int, c transport.Completion) {
+	s := &in.slots[i]
+	if !s.posted.CompareAndSwap(true, false) {
+		return
+	}
+	in.regions.release(s.local)
+	in.release(s.remote)
+	in.done.Put(i, c)
+}
+
+// failOutstanding completes what can no longer be delivered.
+func (in *initiator) failOutstanding() {
+	err := describe(in.Err())
+	for i := range in.slots {
+		if s := &in.slots[i]; s.posted.Load() {
+			in.complete(i, transport.Completion{ID: s.id, Stage: transport.Delivered, Bytes: s.bytes, Delivered: transport.Now(), Err: err})
+		}
+	}
+}
+
+// outstanding reports whether a transfer awaits delivery.
+func (in *initiator) outstanding() bool {
+	for i := range in.slots {
+		if in.slots[i].posted.Load() {
+			return true
+		}
+	}
+	return false
+}
+
+// watch fails the connection when a transfer is outstanding and nothing has moved
+// for the peer timeout: a host that vanished without a word.
+func (in *initiator) watch() {
+	tick := time.NewTicker(max(in.cfg.PeerTimeout/10, 10*time.Millisecond))
+	defer tick.Stop()
+	last, since := uint64(0), time.Now()
+	for {
+		select {
+		case <-in.closing:
+			return
+		case <-tick.C:
+		}
+		if now := in.engine.moved(); now != last || !in.outstanding() {
+			last, since = now, time.Now()
+			continue
+		}
+		if time.Since(since) >= in.cfg.PeerTimeout {
+			in.fail(fmt.Errorf("%w: nothing moved for %v with transfers outstanding", transport.ErrPeer, in.cfg.PeerTimeout))
+			return
+		}
+	}
+}
+
+// Deregister implements transport.Endpoint.
+func (in *initiator) Deregister(r transport.Region) error { return in.deregister(r.ID) }

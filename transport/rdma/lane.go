@@ -1,0 +1,168 @@
+package rdma
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"kvbench/internal/ucx"
+)
+
+// family is what a connection's data may travel on: one value of Config.Lane.
+type family struct {
+	name    string
+	tls     string   // UCX_TLS
+	carry   []string // UCX's transports that belong to it
+	rdma    bool     // needs an RDMA device
+	oneHost bool
+	// peerErrors says whether UCX tells when the peer is gone.
+	peerErrors bool
+	// ownMemory says that one-sided operations need memory that UCX allocated.
+	ownMemory bool
+}
+
+// families are the lanes that can be asked for. The first, any RDMA lane, is the default.
+var families = []family{
+	{name: "", tls: "ib", carry: slices.Concat(rcTransports, dcTransports, udTransports), rdma: true, peerErrors: true},
+	{name: "rc", tls: "rc", carry: rcTransports, rdma: true, peerErrors: true},
+	{name: "dc", tls: "dc", carry: dcTransports, rdma: true, peerErrors: true},
+	{name: "ud", tls: "ud", carry: udTransports, rdma: true, peerErrors: true},
+	{name: "tcp", tls: "tcp", carry: []string{"tcp"}, peerErrors: true},
+	{name: "shm", tls: "sm", carry: []string{"posix", "sysv", "cma", "knem", "xpmem"}, oneHost: true, ownMemory: true},
+}
+
+var (
+	rcTransports = []string{"rc_verbs", "rc_mlx5"}
+	dcTransports = []string{"dc_mlx5"}
+	udTransports = []string{"ud_verbs", "ud_mlx5"}
+)
+
+// familyOf returns the family of a lane's name.
+func familyOf(name string) (family, bool) {
+	i := slices.IndexFunc(families, func(f family) bool { return f.name == name })
+	if i < 0 {
+		return family{}, false
+	}
+	return families[i], true
+}
+
+// String describes the family in an error.
+func (f family) String() string {
+	if f.name == "" {
+		return "an RDMA lane"
+	}
+	return "lane " + f.name
+}
+
+// lane is one of the paths of an endpoint, as UCX prints it.
+type lane struct {
+	index     string
+	transport string   // rc_verbs
+	device    string   // mlx5_0:1
+	uses      []string // am, rma_bw#0, wireup
+}
+
+// String returns the transport and device.
+func (l lane) String() string { return l.transport + "/" + l.device }
+
+// does reports whether the lane has a use, whatever number UCX gave it.
+func (l lane) does(uses ...string) bool {
+	return slices.ContainsFunc(l.uses, func(u string) bool {
+		name, _, _ := strings.Cut(u, "#")
+		return slices.Contains(uses, name)
+	})
+}
+
+// carries reports whether data travels on a lane; what only connects does not count.
+func (ls lanes) carries(l lane) bool {
+	return l.does("am", "am_bw", "rma", "rma_bw", "tag") || slices.Contains(ls.put, l.index) || slices.Contains(ls.get, l.index)
+}
+
+// lanes is what an endpoint has.
+type lanes struct {
+	all      []lane
+	put, get []string // the lanes, by index, that have the operation themselves
+}
+
+// The lines of ucp_ep_print_info that matter:
+//
+//	lane[0]:  5:rc_verbs/mlx5_0:1.0 md[4]   -> md[4]/ib/sysdev[255] rma_bw#0 am am_bw#0
+//	put[0]: 0..<short>..172..<bcopy>..(inf)
+var (
+	laneLine = regexp.MustCompile(`lane\[(\d+)\]:\s+\d+:([^/\s]+)/(\S+)\.\d+\s+md\[\d+\]\s+->\s+\S+(.*)`)
+	opLine   = regexp.MustCompile(`\b(put|get)\[(\d+)\]:`)
+)
+
+// parseLanes reads what UCX prints of an endpoint.
+func parseLanes(text string) (lanes, error) {
+	var ls lanes
+	for line := range strings.Lines(text) {
+		if m := laneLine.FindStringSubmatch(line); m != nil {
+			ls.all = append(ls.all, lane{index: m[1], transport: m[2], device: m[3], uses: strings.Fields(m[4])})
+		} else if m := opLine.FindStringSubmatch(line); m != nil && m[1] == "put" {
+			ls.put = append(ls.put, m[2])
+		} else if m != nil {
+			ls.get = append(ls.get, m[2])
+		}
+	}
+	if len(ls.all) == 0 {
+		return ls, errors.New("UCX names no lane of this connection")
+	}
+	return ls, nil
+}
+
+// used is what carries one operation.
+type used struct {
+	lane
+	emulated bool   // a one-sided operation made of messages, which the target's CPU must serve
+	protocol string // in words
+}
+
+// carrying returns what carries an operation. native says, where UCX has no other
+// way to tell, whether the peer's memory can be reached directly.
+func (ls lanes) carrying(op ucx.Op, native bool) (used, error) {
+	own, name := ls.put, "put"
+	if op == ucx.Get {
+		own, name = ls.get, "get"
+	}
+	if op != ucx.ActiveMessage && native {
+		for _, l := range ls.all {
+			if slices.Contains(own, l.index) {
+				return used{lane: l, protocol: name}, nil
+			}
+		}
+	}
+	for _, l := range ls.all {
+		if l.does("am", "am_bw") {
+			if op == ucx.ActiveMessage {
+				return used{lane: l, protocol: "active messages"}, nil
+			}
+			return used{lane: l, emulated: true, protocol: name + " emulated by active messages"}, nil
+		}
+	}
+	return used{}, fmt.Errorf("UCX names no lane for %s", name)
+}
+
+// outside returns the lanes that carry data and do not belong to a family.
+func (ls lanes) outside(f family) []string {
+	var out []string
+	for _, l := range ls.all {
+		if ls.carries(l) && !slices.Contains(f.carry, l.transport) {
+			out = append(out, l.String())
+		}
+	}
+	return out
+}
+
+// names lists the lanes that carry data.
+func (ls lanes) names() []string {
+	var out []string
+	for _, l := range ls.all {
+		if ls.carries(l) {
+			out = append(out, l.String())
+		}
+	}
+	return out
+}

@@ -1,0 +1,230 @@
+package rdma
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"unsafe"
+
+	"kvbench/internal/ucx"
+	"kvbench/transport"
+)
+
+// mapping is memory that UCX knows, shared by the regions that cover the same bytes.
+type mapping struct {
+	ucx.Memory
+	own     bool // UCX allocated it: it stays mapped until it is freed
+	regions int
+	pinned  runtime.Pinner
+}
+
+// span names a piece of this process's memory.
+type span struct {
+	address uintptr
+	length  int64
+}
+
+// region is registered memory and the number of its current uses. Its fields are
+// guarded by the table.
+type region struct {
+	id         uint32
+	size       int64
+	memory     *mapping // nil for an empty region
+	uses       int
+	advertised bool
+}
+
+// regionTable is one side's registered memory. A registration of memory that is
+// registered already costs nothing: pages stay pinned once.
+type regionTable struct {
+	mu       sync.Mutex
+	next     uint32
+	byID     map[uint32]*region
+	mappings map[span]*mapping
+}
+
+// acquire returns a region, marked as used by one more transfer, or nil.
+func (t *regionTable) acquire(id uint32) *region {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.byID[id]
+	if r != nil {
+		r.uses++
+	}
+	return r
+}
+
+func (t *regionTable) release(r *region) {
+	t.mu.Lock()
+	r.uses--
+	t.mu.Unlock()
+}
+
+// spanOf is where bytes lie.
+func spanOf(b []byte) span { return span{uintptr(unsafe.Pointer(unsafe.SliceData(b))), int64(len(b))} }
+
+// Register implements transport.Endpoint.
+func (c *connection) Register(m transport.Memory) (transport.Region, error) {
+	if err := c.Err(); err != nil {
+		return transport.Region{}, err
+	}
+	if m.Kind != transport.HostMemory {
+		return transport.Region{}, fmt.Errorf("register %s memory for rdma: %w", m.Kind, transport.ErrUnsupported)
+	}
+	var r *region
+	var err error
+	if !c.engine.do(func() { r, err = c.register(m.Bytes) }) {
+		return transport.Region{}, c.Err()
+	}
+	if err != nil {
+		return transport.Region{}, explainRegistration(err, int64(len(m.Bytes)))
+	}
+	return transport.Region{ID: r.id, Size: r.size}, nil
+}
+
+// register runs on the engine's thread.
+func (c *connection) register(b []byte) (*region, error) {
+	t := &c.regions
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := &region{id: t.next + 1, size: int64(len(b))}
+	if len(b) > 0 {
+		m, err := c.mapped(spanOf(b))
+		if err != nil {
+			return nil, err
+		}
+		m.regions++
+		if !m.own {
+			m.pinned.Pin(unsafe.SliceData(b))
+		}
+		r.memory = m
+		c.engine.worker.OpenRegion(r.id, m.Memory)
+	}
+	t.next++
+	if t.byID == nil {
+		t.byID = make(map[uint32]*region)
+	}
+	t.byID[r.id] = r
+	return r, nil
+}
+
+// mapped returns the mapping of a span, new or old.
+func (c *connection) mapped(s span) (*mapping, error) {
+	t := &c.regions
+	if m := t.mappings[s]; m != nil {
+		return m, nil
+	}
+	memory, err := c.engine.worker.Map(s.address, s.length)
+	if err != nil {
+		return nil, err
+	}
+	return t.keep(s, &mapping{Memory: memory}), nil
+}
+
+func (t *regionTable) keep(s span, m *mapping) *mapping {
+	if t.mappings == nil {
+		t.mappings = make(map[span]*mapping)
+	}
+	t.mappings[s] = m
+	return m
+}
+
+// deregister ends a region. It is ErrBusy while it is used.
+func (c *connection) deregister(id uint32) (err error) {
+	if !c.engine.do(func() { err = c.unregister(id) }) {
+		return c.Err()
+	}
+	return err
+}
+
+// unregister runs on the engine's thread.
+func (c *connection) unregister(id uint32) error {
+	t := &c.regions
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.byID[id]
+	if r == nil {
+		return fmt.Errorf("deregister region %d: %w", id, transport.ErrRegion)
+	}
+	if r.uses > 0 {
+		return fmt.Errorf("deregister region %d: %w", id, transport.ErrBusy)
+	}
+	delete(t.byID, id)
+	if r.memory == nil {
+		return nil
+	}
+	c.engine.worker.CloseRegion(id)
+	if r.memory.regions--; r.memory.regions > 0 || r.memory.own {
+		return nil
+	}
+	return c.drop(span{r.memory.Address, r.memory.Length})
+}
+
+// drop unmaps a span. It runs on the engine's thread with the table locked.
+func (c *connection) drop(s span) error {
+	m := c.regions.mappings[s]
+	delete(c.regions.mappings, s)
+	defer m.pinned.Unpin()
+	return c.engine.worker.Unmap(m.Memory)
+}
+
+// unmapAll is the engine's last use of the table.
+func (c *connection) unmapAll() {
+	c.regions.mu.Lock()
+	defer c.regions.mu.Unlock()
+	for s := range c.regions.mappings {
+		// The worker is going; there is nothing to be done about one that stays.
+		_ = c.drop(s)
+	}
+	c.regions.byID = nil
+}
+
+// Allocate implements transport.Allocator. Shared memory is one-sided only where
+// UCX made the segment; other lanes take any memory.
+func (c *connection) Allocate(size int64) (m transport.Memory, err error) {
+	if !c.family.ownMemory {
+		return m, fmt.Errorf("allocate for %v: %w", c.family, transport.ErrUnsupported)
+	}
+	if size <= 0 {
+		return m, fmt.Errorf("allocate %d bytes: %w", size, transport.ErrBounds)
+	}
+	ran := c.engine.do(func() {
+		var memory ucx.Memory
+		if memory, err = c.engine.worker.Allocate(size); err != nil {
+			return
+		}
+		m = transport.HostBytes(unsafe.Slice((*byte)(memory.Pointer()), size))
+		c.regions.mu.Lock()
+		defer c.regions.mu.Unlock()
+		c.regions.keep(spanOf(m.Bytes), &mapping{Memory: memory, own: true})
+	})
+	if !ran {
+		return m, c.Err()
+	}
+	if err != nil {
+		return m, explainRegistration(err, size)
+	}
+	return m, nil
+}
+
+// Free implements transport.Allocator.
+func (c *connection) Free(m transport.Memory) (err error) {
+	ran := c.engine.do(func() {
+		c.regions.mu.Lock()
+		defer c.regions.mu.Unlock()
+		s := spanOf(m.Bytes)
+		known := c.regions.mappings[s]
+		switch {
+		case known == nil || !known.own:
+			err = fmt.Errorf("free memory that was not allocated here: %w", transport.ErrRegion)
+		case known.regions > 0:
+			err = fmt.Errorf("free memory that is registered: %w", transport.ErrBusy)
+		default:
+			err = c.drop(s)
+		}
+	})
+	if !ran {
+		return nil // it went with the connection
+	}
+	return err
+}

@@ -1,0 +1,186 @@
+package rdma
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"kvbench/internal/ucx"
+	"kvbench/transport"
+)
+
+// target implements transport.Target.
+type target struct {
+	*connection
+	notices notices
+
+	mu        sync.Mutex
+	withdrawn map[uint32]chan struct{} // regions whose end the initiator has yet to confirm
+}
+
+var _ transport.Target = (*target)(nil)
+
+func newTarget(c *connection) *target {
+	t := &target{connection: c, withdrawn: make(map[uint32]chan struct{}), notices: notices{some: make(chan struct{}, 1)}}
+	c.engine.handle = t.happened
+	return t
+}
+
+func (t *target) start() { t.connection.start(t.hear, func() {}) }
+
+// hear takes the initiator's messages.
+func (t *target) hear(m message) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	done := t.withdrawn[m.Withdrawn]
+	if done == nil {
+		return fmt.Errorf("withdrawal of region %d confirmed, which was not asked for: %w", m.Withdrawn, transport.ErrProtocol)
+	}
+	delete(t.withdrawn, m.Withdrawn)
+	close(done)
+	return nil
+}
+
+// Advertise implements transport.Target.
+func (t *target) Advertise(regions ...transport.Region) (transport.Advertisement, error) {
+	list := make([]advertised, len(regions))
+	t.regions.mu.Lock()
+	defer t.regions.mu.Unlock()
+	for i, want := range regions {
+		r := t.regions.byID[want.ID]
+		if r == nil {
+			return nil, fmt.Errorf("advertise region %d: %w", want.ID, transport.ErrRegion)
+		}
+		r.advertised = true
+		list[i] = advertised{ID: r.id, Size: r.size}
+		if r.memory != nil {
+			list[i].Address, list[i].Key = uint64(r.memory.Address), r.memory.Key
+		}
+	}
+	return json.Marshal(list)
+}
+
+// Deregister implements transport.Endpoint. Memory that the initiator can reach by
+// itself is given up only once the initiator has promised to use it no more.
+func (t *target) Deregister(r transport.Region) error {
+	t.regions.mu.Lock()
+	known := t.regions.byID[r.ID]
+	advertised := known != nil && known.advertised
+	t.regions.mu.Unlock()
+	if advertised && t.Err() == nil {
+		if err := t.withdraw(r.ID); err != nil {
+			return err
+		}
+	}
+	return t.deregister(r.ID)
+}
+
+func (t *target) withdraw(id uint32) error {
+	done := make(chan struct{})
+	t.mu.Lock()
+	t.withdrawn[id] = done
+	t.mu.Unlock()
+	if err := t.socket.Send(message{Withdraw: id}); err != nil {
+		return translate(err)
+	}
+	select {
+	case <-done:
+		return nil
+	case <-t.closing:
+		return nil // the connection's end ends the use of its memory
+	case <-time.After(t.cfg.PeerTimeout):
+		return fmt.Errorf("withdraw region %d: the initiator still uses it: %w", id, transport.ErrBusy)
+	}
+}
+
+// happened takes an event on the engine's thread.
+func (t *target) happened(e ucx.Event) {
+	n := transport.Notice{ID: e.ID, Op: transport.Write, Bytes: int64(e.Bytes), At: t.engine.at(e)}
+	switch e.Kind {
+	case ucx.Written:
+	case ucx.Read:
+		n.Op = transport.Read
+	default:
+		t.connection.happened(e)
+		return
+	}
+	if !t.readBack && n.Bytes > 0 {
+		t.readBack = true
+		if err := t.checkLane(t.servedBy(n.Op), true); err != nil {
+			t.fail(err)
+			return
+		}
+	}
+	t.counts.add(n.Bytes)
+	if !t.notices.put(n) {
+		t.fail(fmt.Errorf("%d notices that nobody took: %w", maxNotices, transport.ErrQueueFull))
+	}
+}
+
+// servedBy is the operation behind a notice.
+func (t *target) servedBy(op transport.Op) ucx.Op {
+	switch {
+	case op == transport.Read:
+		return ucx.Get
+	case t.cfg.Operation == opAM:
+		return ucx.ActiveMessage
+	}
+	return ucx.Put
+}
+
+// Notifications implements transport.Target.
+func (t *target) Notifications(ctx context.Context, into []transport.Notice) (int, error) {
+	for len(into) > 0 {
+		if n := t.notices.take(into); n > 0 {
+			return n, nil
+		}
+		select {
+		case <-t.notices.some:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-t.dead:
+			// What was delivered before the end is still told.
+			if n := t.notices.take(into); n > 0 {
+				return n, nil
+			}
+			return 0, describe(t.Err())
+		}
+	}
+	return 0, nil
+}
+
+// maxNotices bounds what waits for Notifications.
+const maxNotices = 1 << 20
+
+// notices is the queue between the engine's thread and Notifications.
+type notices struct {
+	some chan struct{} // full when there may be some
+	mu   sync.Mutex
+	list []transport.Notice
+}
+
+// put adds a notice. It reports false when too many wait.
+func (q *notices) put(n transport.Notice) bool {
+	q.mu.Lock()
+	full := len(q.list) >= maxNotices
+	if !full {
+		q.list = append(q.list, n)
+	}
+	q.mu.Unlock()
+	select {
+	case q.some <- struct{}{}:
+	default:
+	}
+	return !full
+}
+
+// take moves waiting notices into a slice.
+func (q *notices) take(into []transport.Notice) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := copy(into, q.list)
+	q.list = q.list[:copy(q.list, q.list[n:])]
+	return n
+}
