@@ -43,7 +43,10 @@ type Remote struct{}
 
 func (*Worker) Address() ([]byte, error)                                 { return nil, ErrNotBuilt }
 func (*Worker) Connect([]byte) error                                     { return ErrNotBuilt }
-func (*Worker) Disconnect(time.Duration)                                 {}
+func (*Worker) Greet()                                                   {}
+func (*Worker) Stop()                                                    {}
+func (*Worker) Idle() bool                                               { return true }
+func (*Worker) Disconnect()                                              {}
 func (*Worker) Free()                                                    {}
 func (*Worker) Map(uintptr, int64) (Memory, error)                       { return Memory{}, ErrNotBuilt }
 func (*Worker) Allocate(int64) (Memory, error)                           { return Memory{}, ErrNotBuilt }

@@ -68,6 +68,7 @@ const (
 	Failed                    // a transfer came to nothing
 	Written                   // the peer's write is in place here
 	Read                      // the peer has read what it asked for
+	Greeted                   // the peer's greeting came
 	Ended                     // the endpoint failed
 	Violation                 // the peer sent what the protocol does not allow
 )

@@ -111,11 +111,21 @@ func (w *Worker) Connect(address []byte) error {
 	return check("ucp_ep_create", C.kvb_worker_connect(w.w, copied))
 }
 
-// Disconnect ends the endpoint, after which no memory is touched. For up to
-// patience it waits for the peer to take what is on its way.
-func (w *Worker) Disconnect(patience time.Duration) {
-	C.kvb_worker_disconnect(w.w, C.int64_t(patience))
-}
+// Greet sends the peer a greeting, which it has as an event. Once each side has the
+// other's, UCX has finished connecting them.
+func (w *Worker) Greet() { C.kvb_greet(w.w) }
+
+// Stop posts no more and gives no more events. What UCX holds goes on, and the
+// peer is answered, as long as Progress is called.
+func (w *Worker) Stop() { C.kvb_stop(w.w) }
+
+// Idle reports whether UCX holds nothing.
+func (w *Worker) Idle() bool { return C.kvb_idle(w.w) != 0 }
+
+// Disconnect ends the endpoint, after which no memory is touched. The worker must
+// be idle or have PeerErrors: UCX aborts the process where an endpoint ends that
+// still has something to send and cannot be told that its peer is gone.
+func (w *Worker) Disconnect() { C.kvb_worker_disconnect(w.w) }
 
 // Free lets go of a worker whose memory has been unmapped. The worker is gone after it.
 func (w *Worker) Free() { C.kvb_worker_free(w.w) }

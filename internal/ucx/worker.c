@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 // The messages between two workers, as active messages with a header of this form.
-enum { MSG_NOTICE = 1, MSG_DATA, MSG_ACK, MSG_DONE };
+enum { MSG_NOTICE = 1, MSG_DATA, MSG_ACK, MSG_DONE, MSG_GREETING };
 
 struct header {
 	uint64_t id;
@@ -105,7 +105,8 @@ struct kvb_worker {
 
 	void **remotes;
 	uint32_t remote_count;
-	int closing;
+	uint32_t requests;  // that UCX holds
+	int stopped;
 };
 
 int64_t kvb_now(void)
@@ -125,7 +126,7 @@ static void *must(void *memory)
 
 static void emit(kvb_worker *w, struct kvb_event e)
 {
-	if (w->closing) {
+	if (w->stopped) {
 		return;
 	}
 	if (w->event_count == w->event_capacity) {
@@ -189,8 +190,10 @@ static void message_sent(struct message *m, ucs_status_t status)
 
 static void on_message_sent(void *request, ucs_status_t status, void *user_data)
 {
+	struct message *m = user_data;
+	m->worker->requests--;
 	kvb_lib.ucp_request_free(request);
-	message_sent(user_data, status);
+	message_sent(m, status);
 }
 
 static void send_message(struct message *m, const void *data, size_t length, ucp_mem_h memh)
@@ -209,6 +212,8 @@ static void send_message(struct message *m, const void *data, size_t length, ucp
 	ucs_status_ptr_t r = kvb_lib.ucp_am_send_nbx(w->ep, m->kind, &m->header, sizeof m->header, data, length, &param);
 	if (r == NULL || UCS_PTR_IS_ERR(r)) {
 		message_sent(m, UCS_PTR_STATUS(r));
+	} else {
+		w->requests++;
 	}
 }
 
@@ -268,8 +273,10 @@ static void flushed(struct slot *s, ucs_status_t status)
 
 static void on_flushed(void *request, ucs_status_t status, void *user_data)
 {
+	struct slot *s = user_data;
+	s->worker->requests--;
 	kvb_lib.ucp_request_free(request);
-	flushed(user_data, status);
+	flushed(s, status);
 }
 
 static void flush(struct slot *s)
@@ -283,6 +290,8 @@ static void flush(struct slot *s)
 	ucs_status_ptr_t r = kvb_lib.ucp_ep_flush_nbx(s->worker->ep, &param);
 	if (r == NULL || UCS_PTR_IS_ERR(r)) {
 		flushed(s, UCS_PTR_STATUS(r));
+	} else {
+		s->worker->requests++;
 	}
 }
 
@@ -330,8 +339,10 @@ static void piece_done(struct slot *s, ucs_status_t status)
 
 static void on_piece_done(void *request, ucs_status_t status, void *user_data)
 {
+	struct slot *s = user_data;
+	s->worker->requests--;
 	kvb_lib.ucp_request_free(request);
-	piece_done(user_data, status);
+	piece_done(s, status);
 }
 
 static void post_piece(struct slot *s)
@@ -359,16 +370,26 @@ static void post_piece(struct slot *s)
 		: kvb_lib.ucp_get_nbx(w->ep, (void *)p->local, p->length, p->remote, s->rkey, &param);
 	if (r == NULL || UCS_PTR_IS_ERR(r)) {
 		piece_done(s, UCS_PTR_STATUS(r));
+	} else {
+		w->requests++;
 	}
+}
+
+// room_for is how many operations of a length UCX may hold: the window, and of long
+// ones fewer, so that about 100 MiB are under way at most and an end is never far.
+static uint32_t room_for(kvb_worker *w, uint64_t length)
+{
+	uint32_t n = w->window / (1 + length / (256 << 10));
+	return n > 0 ? n : 1;
 }
 
 // pump hands posted pieces to UCX, oldest transfer first, as far as the window allows.
 static void pump(kvb_worker *w)
 {
-	while (w->head != NULL) {
+	while (w->head != NULL && !w->stopped) {
 		struct slot *s = w->head;
 		while (s->next < s->count && s->status == UCS_OK) {
-			if (w->inflight >= w->window) {
+			if (w->inflight >= room_for(w, s->pieces[s->next].length)) {
 				return;
 			}
 			post_piece(s);
@@ -411,6 +432,16 @@ static ucs_status_t on_notice(void *arg, const void *from, size_t size, void *da
 	struct header h;
 	if (header_of(w, from, size, &h) == UCS_OK) {
 		written(w, &h, h.bytes);
+	}
+	return UCS_OK;
+}
+
+static ucs_status_t on_greeting(void *arg, const void *from, size_t size, void *data, size_t length, const ucp_am_recv_param_t *param)
+{
+	kvb_worker *w = arg;
+	struct header h;
+	if (header_of(w, from, size, &h) == UCS_OK) {
+		emit(w, (struct kvb_event){.at = kvb_now(), .kind = KVB_GREETED});
 	}
 	return UCS_OK;
 }
@@ -517,8 +548,10 @@ static void fetched(struct rendezvous *r, ucs_status_t status, size_t length)
 
 static void on_fetched(void *request, ucs_status_t status, size_t length, void *user_data)
 {
+	struct rendezvous *r = user_data;
+	r->worker->requests--;
 	kvb_lib.ucp_request_free(request);
-	fetched(user_data, status, length);
+	fetched(r, status, length);
 }
 
 static void fetch_pending(kvb_worker *w)
@@ -547,6 +580,8 @@ static void fetch_pending(kvb_worker *w)
 		ucs_status_ptr_t p = kvb_lib.ucp_am_recv_data_nbx(w->worker, r->data, to, r->length, &param);
 		if (p == NULL || UCS_PTR_IS_ERR(p)) {
 			fetched(r, UCS_PTR_STATUS(p), length);
+		} else {
+			w->requests++;
 		}
 	}
 }
@@ -610,6 +645,7 @@ static ucs_status_t new_worker(kvb_worker *w, const char **what)
 	if (status == UCS_OK) status = handle(w, MSG_DATA, on_data);
 	if (status == UCS_OK) status = handle(w, MSG_ACK, on_ack);
 	if (status == UCS_OK) status = handle(w, MSG_DONE, on_done);
+	if (status == UCS_OK) status = handle(w, MSG_GREETING, on_greeting);
 	return status;
 }
 
@@ -672,27 +708,34 @@ static unsigned turn(kvb_worker *w)
 	return n;
 }
 
-static void close_endpoint(kvb_worker *w, int64_t patience)
+void kvb_greet(kvb_worker *w)
 {
+	reply(w, MSG_GREETING, &(struct header){0});
+}
+
+void kvb_stop(kvb_worker *w)
+{
+	w->stopped = 1;
+	w->event_count = 0;
+}
+
+int kvb_idle(kvb_worker *w)
+{
+	return w->requests == 0 && w->replies == NULL && w->pending == NULL;
+}
+
+void kvb_worker_disconnect(kvb_worker *w)
+{
+	kvb_stop(w);
+	if (w->ep == NULL) {
+		return;
+	}
+	const int64_t patience = 1000000000;
 	int64_t end = kvb_now() + patience;
-	int force = w->peer_errors;
 	ucp_request_param_t param = {
 		.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-		.flags = force ? UCP_EP_CLOSE_FLAG_FORCE : 0,
+		.flags = w->peer_errors ? UCP_EP_CLOSE_FLAG_FORCE : 0,
 	};
-	if (force && patience > 0) {  // what is on its way may arrive
-		ucp_request_param_t none = {0};
-		ucs_status_ptr_t r = kvb_lib.ucp_ep_flush_nbx(w->ep, &none);
-		while (UCS_PTR_IS_PTR(r) && kvb_lib.ucp_request_check_status(r) == UCS_INPROGRESS && kvb_now() < end) {
-			kvb_lib.ucp_worker_progress(w->worker);
-		}
-		if (UCS_PTR_IS_PTR(r)) {
-			kvb_lib.ucp_request_free(r);
-		}
-	}
-	if (force && end < kvb_now() + 1000000000) {
-		end = kvb_now() + 1000000000;  // a forced close waits for nobody
-	}
 	ucs_status_ptr_t r = kvb_lib.ucp_ep_close_nbx(w->ep, &param);
 	while (UCS_PTR_IS_PTR(r) && kvb_lib.ucp_request_check_status(r) == UCS_INPROGRESS && kvb_now() < end) {
 		kvb_lib.ucp_worker_progress(w->worker);
@@ -700,18 +743,6 @@ static void close_endpoint(kvb_worker *w, int64_t patience)
 	if (UCS_PTR_IS_PTR(r)) {
 		kvb_lib.ucp_request_free(r);
 	}
-}
-
-void kvb_worker_disconnect(kvb_worker *w, int64_t patience)
-{
-	w->closing = 1;
-	if (w->ep == NULL) {
-		return;
-	}
-	if (patience > 0) {
-		send_replies(w);
-	}
-	close_endpoint(w, patience);
 	w->ep = NULL;
 	for (uint32_t i = 0; i < w->remote_count; i++) {
 		kvb_lib.ucp_rkey_destroy(w->remotes[i]);
@@ -721,7 +752,7 @@ void kvb_worker_disconnect(kvb_worker *w, int64_t patience)
 
 void kvb_worker_free(kvb_worker *w)
 {
-	kvb_worker_disconnect(w, 0);
+	kvb_worker_disconnect(w);
 	if (w->worker != NULL) {
 		kvb_lib.ucp_worker_destroy(w->worker);
 	}

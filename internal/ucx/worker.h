@@ -19,6 +19,7 @@ enum {
 	KVB_FAILED,       // the transfer came to nothing; status says why
 	KVB_WRITTEN,      // the peer's write is in place here
 	KVB_READ,         // the peer has read what it asked for
+	KVB_GREETED,      // the peer's greeting came
 	KVB_ENDED,        // the endpoint failed; status says why
 	KVB_VIOLATION,    // the peer sent what the protocol does not allow
 };
@@ -65,10 +66,21 @@ int kvb_worker_address(kvb_worker *w, void **address, size_t *size);
 void kvb_worker_address_free(kvb_worker *w, void *address);
 int kvb_worker_connect(kvb_worker *w, const void *address);
 
-// kvb_worker_disconnect ends the endpoint: after it no memory is touched. For up to
-// patience it waits for the peer to take what is on its way; 0 gives that up at
-// once. kvb_worker_free does the rest, once all memory is unmapped.
-void kvb_worker_disconnect(kvb_worker *w, int64_t patience_ns);
+// kvb_greet sends the peer a greeting, which it has as KVB_GREETED. Once each side
+// has the other's, UCX has finished connecting them.
+void kvb_greet(kvb_worker *w);
+
+// kvb_stop posts no more and gives no more events. What UCX holds goes on, and the
+// peer is answered, as long as kvb_progress is called. kvb_idle reports whether
+// UCX holds nothing.
+void kvb_stop(kvb_worker *w);
+int kvb_idle(kvb_worker *w);
+
+// kvb_worker_disconnect ends the endpoint: after it no memory is touched.
+// kvb_worker_free does the rest, once all memory is unmapped. Both need an idle
+// worker, or one with peer_errors: UCX aborts the process where an endpoint ends
+// that still has something to send and cannot be told that its peer is gone.
+void kvb_worker_disconnect(kvb_worker *w);
 void kvb_worker_free(kvb_worker *w);
 
 // kvb_map registers memory, or allocates it where address is 0.

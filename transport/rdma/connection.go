@@ -1,8 +1,10 @@
 package rdma
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,8 +27,11 @@ type message struct {
 	// the initiator's word that it is not.
 	Withdraw  uint32 `json:"withdraw,omitempty"`
 	Withdrawn uint32 `json:"withdrawn,omitempty"`
-	// Failed is why the sender ends the connection.
-	Failed string `json:"failed,omitempty"`
+	// Ending says that the sender ends the connection, and why if it was not told to.
+	Ending bool   `json:"ending,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Drained says that nothing of the sender's is on its way any more.
+	Drained bool `json:"drained,omitempty"`
 }
 
 // connection is what an initiator and a target have in common.
@@ -45,6 +50,9 @@ type connection struct {
 
 	mu      sync.Mutex
 	err     error
+	greeted chan struct{} // has room for the peer's greeting
+	drained chan struct{} // closed when the peer has nothing on its way any more, or is gone
+	gone    atomic.Bool   // the peer is
 	closing chan struct{} // closed when the connection begins to end
 	dead    chan struct{} // closed when every outstanding transfer has been accounted for
 	wg      sync.WaitGroup
@@ -52,7 +60,10 @@ type connection struct {
 
 // begin makes a connection's worker, without a peer.
 func begin(cfg transport.Config, f family) (*connection, error) {
-	c := &connection{cfg: cfg, family: f, closing: make(chan struct{}), dead: make(chan struct{})}
+	c := &connection{
+		cfg: cfg, family: f, greeted: make(chan struct{}, 1),
+		drained: make(chan struct{}), closing: make(chan struct{}), dead: make(chan struct{}),
+	}
 	var err error
 	c.engine, err = startEngine(ucx.Options{
 		Settings: settings(f, cfg.Device), Slots: cfg.MaxOutstanding, Window: window, PeerErrors: f.peerErrors,
@@ -91,46 +102,105 @@ func (c *connection) meet(peer hello) (err error) {
 	return nil
 }
 
+// greet waits until UCX has connected the two workers, so that no transfer pays
+// for that, and an address that leads nowhere is seen before there is one. It ends
+// a connection that does not come about.
+func (c *connection) greet(ctx context.Context) error {
+	c.engine.do(c.engine.worker.Greet)
+	var err error
+	select {
+	case <-c.greeted:
+		return nil
+	case <-c.closing:
+		err = c.Err()
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-time.After(c.cfg.PeerTimeout):
+		err = fmt.Errorf("%w: UCX did not connect the two sides in %v, on %s; %s", transport.ErrPeer, c.cfg.PeerTimeout, strings.Join(c.lane.Load().all, ", "), c.family.reachability())
+	}
+	c.fail(err)
+	<-c.dead
+	return err
+}
+
 // start begins to watch the socket. hear gets what the peer says, and last is
 // called when the connection has ended.
 func (c *connection) start(hear func(message) error, last func()) {
-	c.wg.Go(func() {
-		for {
-			var m message
-			err := c.socket.Receive(&m)
-			switch {
-			case err != nil:
-				err = translate(err)
-			case m.Failed != "":
-				err = fmt.Errorf("%w: it says: %s", transport.ErrPeer, m.Failed)
-			default:
-				err = hear(m)
-			}
-			if err != nil {
-				c.fail(err)
-				return
-			}
-		}
-	})
+	c.wg.Go(func() { c.listen(hear) })
 	go func() {
 		<-c.closing
+		c.leave()
+		c.socket.Close()
 		c.wg.Wait()
-		c.engine.end(c.grace())
 		last()
 		close(c.dead)
 	}()
 }
 
-// grace is what the peer gets to take what is on its way: nothing if it is gone.
-func (c *connection) grace() time.Duration {
-	if errors.Is(c.Err(), transport.ErrClosed) {
-		return time.Second
+// listen reads the socket to its end.
+func (c *connection) listen(hear func(message) error) {
+	defer close(c.drained)
+	for {
+		var m message
+		err := c.socket.Receive(&m)
+		switch {
+		case err != nil:
+			c.gone.Store(true)
+			c.fail(translate(err))
+			return
+		case m.Drained:
+			c.fail(fmt.Errorf("%w: it ended the connection", transport.ErrPeer)) // if it has not said so before
+			return
+		case m.Ending && m.Reason != "":
+			err = fmt.Errorf("%w: it says: %s", transport.ErrPeer, m.Reason)
+		case m.Ending:
+			err = fmt.Errorf("%w: it ended the connection", transport.ErrPeer)
+		default:
+			err = hear(m)
+		}
+		if err != nil {
+			c.fail(err)
+		}
 	}
-	return 0
 }
 
-// fail ends the connection for the first reason given, which the peer learns if
-// it is this side's.
+// leave parts from the peer. UCX 1.13 aborts the process in many of the cases in
+// which an endpoint ends with something still to send, so each side lets what it
+// has on its way arrive, while it still answers the other, and ends its endpoint
+// when both have said so. Where the peer is gone and UCX can be told, what is on
+// its way is cancelled; where it cannot, on lanes without peer errors, a worker
+// that is not idle is left as it is: its memory and descriptors are lost until
+// the process ends.
+func (c *connection) leave() {
+	idle := make(chan struct{})
+	c.engine.drain(func() { close(idle) })
+	patience := time.NewTimer(c.cfg.PeerTimeout)
+	defer patience.Stop()
+	waitFor := func(what <-chan struct{}) {
+		select {
+		case <-what:
+		case <-patience.C:
+			patience.Reset(0)
+		}
+	}
+	if !c.gone.Load() {
+		select {
+		case <-idle:
+		case <-c.drained:
+			if !c.gone.Load() {
+				waitFor(idle)
+			}
+		case <-patience.C:
+			patience.Reset(0)
+		}
+		// If it cannot be sent, the peer is gone.
+		_ = c.socket.Send(message{Drained: true})
+		waitFor(c.drained)
+	}
+	c.engine.end(!isClosed(idle) && !c.family.peerErrors)
+}
+
+// fail ends the connection for the first reason given.
 func (c *connection) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,13 +208,17 @@ func (c *connection) fail(err error) {
 		return
 	}
 	c.err = err
-	if !errors.Is(err, transport.ErrClosed) && !errors.Is(err, transport.ErrPeer) {
-		// If it is not heard, the end of the socket is.
-		_ = c.socket.Send(message{Failed: err.Error()})
-	}
 	close(c.closing)
-	c.socket.Close()
-	c.engine.wake()
+	if errors.Is(err, transport.ErrPeer) {
+		return
+	}
+	m := message{Ending: true}
+	if !errors.Is(err, transport.ErrClosed) {
+		m.Reason = err.Error()
+	}
+	// Not on the engine's thread, which must not wait for a socket. If it cannot be
+	// sent, the peer is gone.
+	go c.socket.Send(m)
 }
 
 // Err returns why the connection ended, or nil.
@@ -169,12 +243,18 @@ func (c *connection) abandon() {
 	if c.socket != nil {
 		c.socket.Close()
 	}
-	c.engine.end(0)
+	c.engine.end(false)
 }
 
 // happened takes in what is no transfer's own event.
 func (c *connection) happened(e ucx.Event) {
 	switch e.Kind {
+	case ucx.Greeted:
+		select {
+		case c.greeted <- struct{}{}:
+		default:
+			c.fail(fmt.Errorf("a second greeting: %w", transport.ErrProtocol))
+		}
 	case ucx.Ended:
 		c.fail(fmt.Errorf("%w: UCX: %s", transport.ErrPeer, ucx.StatusText(int(e.Status))))
 	case ucx.Violation:

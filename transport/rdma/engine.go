@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"math"
 	"runtime"
 	"sync"
 	"time"
@@ -15,12 +16,15 @@ type engine struct {
 	calls  chan func() // to be run on the thread
 	submit chan int    // slots to post
 	handle func(ucx.Event)
+	idle   func()        // called once when UCX holds nothing; the thread's
 	unmap  func()        // lets go of all memory, once the endpoint is gone
 	spin   time.Duration // how long to look for events before sleeping
 	ended  chan struct{} // closed when the thread has let go of the worker
 	offset int64         // transport.Now's clock less UCX's, in ns
 	stop   bool          // set on the thread
-	grace  time.Duration // what the thread gives the peer at the end
+	// abandon leaves the worker to the end of the process: see connection.leave. It
+	// is set on the thread.
+	abandon bool
 
 	// life is held for reading by other threads while they use the worker, and
 	// taken by this one before it frees it.
@@ -34,6 +38,8 @@ const (
 	quietSpin = 20 * time.Microsecond
 	// nap bounds a sleep, should a wake-up be lost.
 	nap = 100 * time.Millisecond
+	// closingNap is that of a thread that waits for UCX to have nothing left.
+	closingNap = time.Millisecond
 	// eventBatch is how many events are taken at a time.
 	eventBatch = 64
 )
@@ -42,7 +48,7 @@ const (
 func startEngine(o ucx.Options, slots int, busy bool, unmap func()) (*engine, error) {
 	e := &engine{unmap: unmap,
 		calls: make(chan func(), 4), submit: make(chan int, slots), spin: quietSpin, ended: make(chan struct{}),
-		offset: int64(transport.Now()) - ucx.Clock(),
+		offset: clockOffset(),
 	}
 	if busy {
 		e.spin = nap
@@ -50,6 +56,22 @@ func startEngine(o ucx.Options, slots int, busy bool, unmap func()) (*engine, er
 	ready := make(chan error)
 	go e.run(o, ready)
 	return e, <-ready
+}
+
+// clockOffset returns transport.Now less UCX's clock, in ns. Both are the system's
+// monotonic clock with different zeros, so that the tightest of a few readings is
+// right to some tens of ns.
+func clockOffset() int64 {
+	best, offset := int64(math.MaxInt64), int64(0)
+	for range 32 {
+		before := ucx.Clock()
+		now := int64(transport.Now())
+		after := ucx.Clock()
+		if after-before < best {
+			best, offset = after-before, now-(before+after)/2
+		}
+	}
+	return offset
 }
 
 // run is the thread. It locks its goroutine to it and lets it end with it.
@@ -68,14 +90,25 @@ func (e *engine) run(o ucx.Options, ready chan<- error) {
 		if e.stop {
 			break
 		}
-		for _, event := range events[:e.worker.Progress(events[:], e.spin, nap)] {
+		sleep := nap
+		if e.idle != nil {
+			sleep = closingNap
+		}
+		for _, event := range events[:e.worker.Progress(events[:], e.spin, sleep)] {
 			e.handle(event)
+		}
+		if e.idle != nil && e.worker.Idle() {
+			e.idle()
+			e.idle = nil
 		}
 	}
 	e.life.Lock()
 	e.gone = true
 	e.life.Unlock()
-	e.worker.Disconnect(e.grace)
+	if e.abandon {
+		return
+	}
+	e.worker.Disconnect()
 	e.unmap()
 	e.worker.Free()
 }
@@ -153,10 +186,18 @@ func (e *engine) do(f func()) bool {
 	}
 }
 
-// end stops the thread, which gives the peer so long to take what is on its way,
-// and waits for it.
-func (e *engine) end(grace time.Duration) {
-	e.do(func() { e.stop, e.grace = true, grace })
+// drain posts no more, and calls then once UCX holds nothing. The thread goes on to
+// answer the peer.
+func (e *engine) drain(then func()) {
+	e.do(func() {
+		e.worker.Stop()
+		e.idle = then
+	})
+}
+
+// end stops the thread and waits for it.
+func (e *engine) end(abandon bool) {
+	e.do(func() { e.stop, e.abandon = true, abandon })
 	<-e.ended
 }
 

@@ -29,7 +29,7 @@ var families = []family{
 	{name: "rc", tls: "rc", carry: rcTransports, rdma: true, peerErrors: true},
 	{name: "dc", tls: "dc", carry: dcTransports, rdma: true, peerErrors: true},
 	{name: "ud", tls: "ud", carry: udTransports, rdma: true, peerErrors: true},
-	{name: "tcp", tls: "tcp", carry: []string{"tcp"}, peerErrors: true},
+	{name: "tcp", tls: "tcp", carry: []string{"tcp"}},
 	{name: "shm", tls: "sm", carry: []string{"posix", "sysv", "cma", "knem", "xpmem"}, oneHost: true, ownMemory: true},
 }
 
@@ -54,6 +54,17 @@ func (f family) String() string {
 		return "an RDMA lane"
 	}
 	return "lane " + f.name
+}
+
+// reachability is what to look at when UCX cannot connect two sides.
+func (f family) reachability() string {
+	switch {
+	case f.rdma:
+		return "on RoCE look at the GID index first: both sides need one of the same type and network (UCX_IB_GID_INDEX, kvbench devices lists them), and a network that lets UDP port 4791 through"
+	case f.oneHost:
+		return "both processes must be on one host, in one IPC namespace, and see each other's /dev/shm"
+	}
+	return "UCX listens on ports of its own, which a firewall must let through (UCX_TCP_PORT_RANGE)"
 }
 
 // lane is one of the paths of an endpoint, as UCX prints it.

@@ -41,20 +41,28 @@ func (l *listener) Address() transport.Address { return l.Listener.Address() }
 // AcceptTarget implements transport.Listener.
 func (l *listener) AcceptTarget(ctx context.Context) (transport.Target, error) {
 	var t *target
-	if err := l.answer(ctx, rendezvous.Initiator, func(c *connection) { t = newTarget(c) }); err != nil {
+	err := l.answer(ctx, rendezvous.Initiator, func(c *connection) { t = newTarget(c) })
+	if err != nil {
 		return nil, err
 	}
 	t.start()
+	if err := t.greet(ctx); err != nil {
+		return nil, err
+	}
 	return t, nil
 }
 
 // AcceptInitiator implements transport.Listener.
 func (l *listener) AcceptInitiator(ctx context.Context) (transport.Initiator, error) {
 	var in *initiator
-	if err := l.answer(ctx, rendezvous.Target, func(c *connection) { in = newInitiator(c) }); err != nil {
+	err := l.answer(ctx, rendezvous.Target, func(c *connection) { in = newInitiator(c) })
+	if err != nil {
 		return nil, err
 	}
 	in.start()
+	if err := in.greet(ctx); err != nil {
+		return nil, err
+	}
 	return in, nil
 }
 
@@ -102,20 +110,28 @@ func (l *listener) met(caller *rendezvous.Caller, adopt func(*connection)) (*con
 // Dial implements transport.Transport.
 func (t Transport) Dial(ctx context.Context, addr transport.Address, cfg transport.Config) (transport.Initiator, error) {
 	var in *initiator
-	if err := t.dial(ctx, addr, cfg, rendezvous.Initiator, func(c *connection) { in = newInitiator(c) }); err != nil {
+	err := t.dial(ctx, addr, cfg, rendezvous.Initiator, func(c *connection) { in = newInitiator(c) })
+	if err != nil {
 		return nil, err
 	}
 	in.start()
+	if err := in.greet(ctx); err != nil {
+		return nil, err
+	}
 	return in, nil
 }
 
 // DialTarget implements transport.Transport.
 func (t Transport) DialTarget(ctx context.Context, addr transport.Address, cfg transport.Config) (transport.Target, error) {
 	var tg *target
-	if err := t.dial(ctx, addr, cfg, rendezvous.Target, func(c *connection) { tg = newTarget(c) }); err != nil {
+	err := t.dial(ctx, addr, cfg, rendezvous.Target, func(c *connection) { tg = newTarget(c) })
+	if err != nil {
 		return nil, err
 	}
 	tg.start()
+	if err := tg.greet(ctx); err != nil {
+		return nil, err
+	}
 	return tg, nil
 }
 

@@ -9,14 +9,16 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	for name, cfg := range map[string]transport.Config{
-		"SharedMemory":         {Lane: "shm"},
-		"SharedMemoryMessages": {Lane: "shm", Operation: "am"},
-		"TCP":                  {Lane: "tcp"},
-		"TCPMessages":          {Lane: "tcp", Operation: "am"},
+	for name, s := range map[string]transporttest.Subject{
+		"SharedMemory":         {Config: transport.Config{Lane: "shm"}},
+		"SharedMemoryMessages": {Config: transport.Config{Lane: "shm", Operation: "am"}, Only: transport.Write},
+		"TCP":                  {Config: transport.Config{Lane: "tcp"}},
+		"TCPMessages":          {Config: transport.Config{Lane: "tcp", Operation: "am"}, Only: transport.Write},
+		"BusyPoll":             {Config: transport.Config{Lane: "shm", BusyPoll: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			transporttest.Run(t, transporttest.Subject{Listener: rdma.New(), Config: cfg})
+			s.Listener = rdma.New()
+			transporttest.Run(t, s)
 		})
 	}
 }

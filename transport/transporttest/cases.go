@@ -44,7 +44,7 @@ func cases(s Subject) []testCase {
 	var all []testCase
 	can := s.Listener.Capabilities()
 	for _, op := range []transport.Op{transport.Write, transport.Read} {
-		has := op == transport.Write && can.Write || op == transport.Read && can.Read
+		has := (op == transport.Write && can.Write || op == transport.Read && can.Read) && (s.Only == 0 || s.Only == op)
 		for _, reversed := range []bool{false, true} {
 			dials := "InitiatorDials"
 			if reversed {

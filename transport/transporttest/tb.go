@@ -23,6 +23,8 @@ type Subject struct {
 	// Listener and Dialer are the two sides' transports; Dialer may be nil where
 	// one value serves both.
 	Listener, Dialer transport.Transport
+	// Only is the one operation that Config leaves the transport; 0 leaves all.
+	Only transport.Op
 	// Config is what both sides use. Its MaxOutstanding is set by the suite.
 	Config transport.Config
 	// Patience is the longest that one case may take. 0 means 30 s.
