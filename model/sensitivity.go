@@ -37,7 +37,7 @@ func (f Flip) String() string {
 	if f.Never {
 		return fmt.Sprintf("%s (%s): no value within a factor of 1000 changes the verdict", f.Input, show(f.Now))
 	}
-	return fmt.Sprintf("%s: flips at %s (now %s, a factor of %.3g)", f.Input, show(f.At), show(f.Now), f.Factor)
+	return fmt.Sprintf("%s at %s (now %s, a factor of %.3g)", f.Input, show(f.At), show(f.Now), f.Factor)
 }
 
 // input is a lever of a scenario that sensitivity moves.
