@@ -47,7 +47,7 @@ func (a *app) predictCommand() *cobra.Command {
 	}
 	f.shape.register(cmd, []string{"1K", "4K", "8K", "32K"})
 	f.linkFlags.register(cmd)
-	f.prefill.register(cmd)
+	f.prefill.register(cmd, "how long a prefill takes, such as 500ms, or auto: computed, from --gpu")
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.links, "link", []string{"100gbe", "ib-ndr", "nvlink4"}, linkHelp)
 	flags.StringVar(&f.fit, "fit", "", "a run record: predict with what it measured of its path, in place of or beside --link")
