@@ -218,6 +218,14 @@ func TestPredictFlips(t *testing.T) {
 			t.Errorf("%s: the text lacks the flips:\n%s", c.flags, text)
 		}
 	}
+	// The queue grows without end: what it costs has no number.
+	lost := append(args, "--prefill", "377ms", "--saved", "200ms", "--rate", "10/s")
+	if row := kvbench(t, append(lost, "--format", "json")...).rows(t)[0]; row["net_gain_seconds"] != nil || row["exposed_seconds"] != nil {
+		t.Errorf("an unstable queue has a net gain of %v and exposes %v", row["net_gain_seconds"], row["exposed_seconds"])
+	}
+	if text := kvbench(t, lost...).stdout; !strings.Contains(text, "unbounded loss") {
+		t.Errorf("an unstable queue:\n%s", text)
+	}
 	// Whatever moves alone, nothing is won where nothing is saved.
 	none := kvbench(t, append(args, "--prefill", "377ms", "--saved", "0ms")...)
 	none.want(t, exitDone)

@@ -89,7 +89,7 @@ var predictColumns = []column{
 	{report.Column{Key: "exposed_seconds", Head: "exposed"}, withPrefill, only(hasPrefill, func(e entry) report.Cell { return secondsCell(e.ExposedSeconds) })},
 	{report.Column{Key: "exposed_fraction", Head: "of TTFT"}, withPrefill, only(hasPrefill, func(e entry) report.Cell { return shareCell(e.ExposedShare) })},
 	{report.Column{Key: "hiding_bytes_per_second", Head: "hides from goodput"}, withPrefill, only(hasPrefill, func(e entry) report.Cell { return rateCell(e.HidingBytesPerSecond) })},
-	{report.Column{Key: "net_gain_seconds", Head: "net gain"}, withSaved, only(func(e entry) bool { return e.SavedKnown }, func(e entry) report.Cell { return secondsCell(e.NetGainSeconds) })},
+	{report.Column{Key: "net_gain_seconds", Head: "net gain"}, withSaved, only(func(e entry) bool { return e.SavedKnown }, gainCell)},
 	{report.Column{Key: "arrivals_per_second", Head: "arrivals"}, loaded, only(hasLoad, func(e entry) report.Cell {
 		return report.Cell{Value: e.ArrivalsPerSecond, Text: fmt.Sprintf("%.4g/s", e.ArrivalsPerSecond)}
 	})},
@@ -201,6 +201,15 @@ func secondsCell(seconds float64) report.Cell {
 		return report.Cell{Value: nil, Text: "unbounded"}
 	}
 	return report.Cell{Value: seconds, Text: units.Seconds(seconds)}
+}
+
+// gainCell is the net gain; a queue that grows without end loses all.
+func gainCell(e entry) report.Cell {
+	c := secondsCell(e.NetGainSeconds)
+	if math.IsInf(e.NetGainSeconds, -1) {
+		c.Text = "unbounded loss"
+	}
+	return c
 }
 
 // rateCell is null for a rate that no link has.
