@@ -114,7 +114,7 @@ func crossing(yes func(factor float64) bool) (factor float64, ok bool) {
 }
 
 func bisect(same, other float64, at bool, yes func(float64) bool) float64 {
-	for range 50 {
+	for math.Abs(other/same-1) > 1e-9 {
 		mid := math.Sqrt(same * other)
 		if yes(mid) == at {
 			same = mid

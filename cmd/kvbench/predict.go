@@ -66,7 +66,10 @@ type forecast struct {
 	routes  []route
 	rates   []float64 // requests a second; 0 is no load
 	prefill func(tokens int64) float64
-	table   report.Table
+	sizes   map[int64]size // by tokens
+	// What --saved says, as seconds or as a share of the prefill.
+	savedSeconds, savedShare float64
+	table                    report.Table
 }
 
 func (a *app) predict(f *predictFlags) error {
@@ -89,7 +92,7 @@ func (a *app) predict(f *predictFlags) error {
 
 // prepare reads the flags; every error is the caller's mistake.
 func (f *predictFlags) prepare() (*forecast, []payload.Spec, error) {
-	p := &forecast{predictFlags: f}
+	p := &forecast{predictFlags: f, sizes: make(map[int64]size)}
 	var err error
 	if f.sweep == "context" {
 		f.shape.context = doublings(256, 128<<10)
@@ -122,7 +125,7 @@ func (f *predictFlags) prepare() (*forecast, []payload.Spec, error) {
 	if p.prefill == nil && (f.saved != "" || f.overlap == "layer") {
 		return nil, nil, usagef("--saved and --overlap layer need the prefill: give --prefill, or --gpu")
 	}
-	if _, _, err := f.parseSaved(); err != nil {
+	if p.savedSeconds, p.savedShare, err = f.parseSaved(); err != nil {
 		return nil, nil, err
 	}
 	for _, r := range p.routes {
@@ -170,26 +173,46 @@ func (p *forecast) add(s payload.Spec) error {
 	return nil
 }
 
-// scenario is one request over one route, without load.
-func (p *forecast) scenario(r route, s payload.Spec) (model.Scenario, error) {
+// size is what one request of a context moves between the rank pair.
+type size struct {
+	bytes               int64
+	layers, descriptors int
+}
+
+// sizeOf is the size of a context. A search for the context at which something
+// turns asks for hundreds, over each route, so sizes are kept.
+func (p *forecast) sizeOf(s payload.Spec) (size, error) {
+	if z, ok := p.sizes[s.Tokens]; ok {
+		return z, nil
+	}
 	shape, err := s.Shape()
 	if err != nil {
-		return model.Scenario{}, asUsage(err)
+		return size{}, asUsage(err)
 	}
 	pair, ok := shape.Pair(p.rank.Prefill, p.rank.Decode)
 	if !ok {
-		return model.Scenario{}, usagef("--rank %s moves nothing; pairs that do: %s", p.shape.rank, pairNames(shape.Pairs))
+		return size{}, usagef("--rank %s moves nothing; pairs that do: %s", p.shape.rank, pairNames(shape.Pairs))
+	}
+	z := size{bytes: pair.Bytes, layers: max(1, shape.AttentionLayers), descriptors: int(pair.Descriptors)}
+	p.sizes[s.Tokens] = z
+	return z, nil
+}
+
+// scenario is one request over one route, without load.
+func (p *forecast) scenario(r route, s payload.Spec) (model.Scenario, error) {
+	z, err := p.sizeOf(s)
+	if err != nil {
+		return model.Scenario{}, err
 	}
 	scenario := model.Scenario{
-		ContextTokens: s.Tokens, Bytes: pair.Bytes, Layers: max(1, shape.AttentionLayers), Descriptors: int(pair.Descriptors),
-		Path: r.cost(pair.Bytes), Overlap: p.overlap == "layer",
+		ContextTokens: s.Tokens, Bytes: z.bytes, Layers: z.layers, Descriptors: z.descriptors,
+		Path: r.cost(z.bytes), Overlap: p.overlap == "layer",
+		SavedSeconds: p.savedSeconds, SavedShare: p.savedShare, SavedKnown: p.saved != "",
 	}
 	if p.prefill != nil {
 		scenario.PrefillSeconds = p.prefill(s.Tokens)
 	}
-	scenario.SavedSeconds, scenario.SavedShare, err = p.parseSaved()
-	scenario.SavedKnown = p.saved != ""
-	return scenario, err
+	return scenario, nil
 }
 
 // cheapShare is the share of TTFT under which an exposed transfer is called cheap.

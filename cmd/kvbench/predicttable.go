@@ -239,7 +239,7 @@ func overheadCell(e entry) report.Cell {
 func verdictCell(e entry) report.Cell {
 	switch {
 	case hasPrefill(e):
-		return textCell(e.VerdictText)
+		return textCell(e.Explain(e.Outcome))
 	case hasLoad(e) && e.Queueing.Stable:
 		return textCell("stable")
 	case hasLoad(e):
