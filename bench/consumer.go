@@ -9,6 +9,7 @@ import (
 
 	"kvbench/internal/control"
 	"kvbench/internal/hostinfo"
+	"kvbench/internal/units"
 	"kvbench/transport"
 )
 
@@ -132,7 +133,7 @@ func (c *Consumer) serveConn(ctx context.Context, nc net.Conn, places chan struc
 	case places <- struct{}{}:
 		defer func() { <-places }()
 	case <-time.After(busyPatience):
-		return false, refuse(conn, control.Refuse("busy", "the consumer serves %d run(s) already, its limit: wait, or start it with a higher --max-sessions", cap(places)))
+		return false, refuse(conn, control.Refuse("busy", "the consumer serves %s already, its limit: wait, or start it with a higher --max-sessions", units.Count(cap(places), "run")))
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
 	}
@@ -147,7 +148,7 @@ func (c *Consumer) serveConn(ctx context.Context, nc net.Conn, places chan struc
 		}
 		return false, refuse(conn, control.Refuse(code, "the consumer refuses the plan: %v", err))
 	}
-	c.Log("%s: run %x: %s %s, %d context(s), %d at a time", nc.RemoteAddr(), plan.RunID, plan.Transport, plan.Direction, len(plan.Specs), plan.Workers)
+	c.Log("%s: run %x: %s %s, %s, %d at a time", nc.RemoteAddr(), plan.RunID, plan.Transport, plan.Direction, units.Count(len(plan.Specs), "context"), plan.Workers)
 	if err := s.run(ctx, t); err != nil {
 		return true, err
 	}

@@ -372,7 +372,7 @@ func TestHostileConsumer(t *testing.T) {
 		{"no record", Pull, func(s *session) { endWith(s, phaseDone{}) }, "no record"},
 		{"half a record", Pull, func(s *session) { endWith(s, phaseDone{Record: half()}) }, "lacks a histogram"},
 		{"a negative record", Pull, func(s *session) { endWith(s, phaseDone{Record: negative()}) }, "less than nothing"},
-		{"a record of nothing read", Pull, func(s *session) { endWith(s, phaseDone{Record: newRecord()}) }, "notices of 2 request(s) are missing"},
+		{"a record of nothing read", Pull, func(s *session) { endWith(s, phaseDone{Record: newRecord()}) }, "those of 2 requests are missing"},
 		{"histograms of garbage", Pull, func(s *session) {
 			endWith(s, json.RawMessage(`{"record":{"service":{"count":1,"hdr":"HISTFAAAAAAAAA"}}}`))
 		}, "read"},

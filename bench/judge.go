@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"kvbench/internal/hostinfo"
+	"kvbench/internal/units"
 	"kvbench/model"
 	"kvbench/results"
 	"kvbench/transport"
@@ -118,7 +119,7 @@ func (j Judge) judgeCell(run *results.Run, c *results.Cell, fit *model.Fit) {
 		got := model.Compare(measured, model.Interval{Value: p.Seconds, Low: p.SecondsLow, High: p.SecondsHigh}, j.Tolerance)
 		switch {
 		case c.Requests < fewestRequests:
-			got.Status, got.Reason = model.Unchecked, fmt.Sprintf("%d request(s) are too few for a verdict; run at least %d", c.Requests, fewestRequests)
+			got.Status, got.Reason = model.Unchecked, fmt.Sprintf("too few for a verdict: %s measured; run at least %d", units.Count(c.Requests, "request"), fewestRequests)
 		case p.Vague:
 			got.Status, got.Reason = model.Unchecked, "the prediction is too vague for a verdict: "+p.Note
 		}

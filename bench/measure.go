@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"kvbench/internal/control"
+	"kvbench/internal/units"
 	"kvbench/payload"
 	"kvbench/transport"
 )
@@ -81,7 +82,7 @@ func (r *run) noticed(ctx context.Context, want int64) error {
 	deadline := time.Now().Add(2 * time.Second)
 	for r.arrivals() < want {
 		if time.Now().After(deadline) {
-			return fmt.Errorf("the consumer says that it read everything, but notices of %d request(s) are missing: %w", want-r.arrivals(), transport.ErrProtocol)
+			return fmt.Errorf("the consumer says that it read everything, but not all notices came: those of %s are missing: %w", units.Count(want-r.arrivals(), "request"), transport.ErrProtocol)
 		}
 		select {
 		case <-time.After(time.Millisecond):

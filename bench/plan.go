@@ -120,9 +120,9 @@ func (e *MemoryError) Error() string {
 	if e.Side == bothSides {
 		what = fmt.Sprintf("producer and consumer need %s of memory each, on one host", units.BinaryBytes(e.Need))
 	}
-	return fmt.Sprintf("%s (%d request(s) at a time of %s at %s tokens), but %s is the limit: lower --context, --layers or --concurrency, "+
+	return fmt.Sprintf("%s (%s at a time, of %s each at %s tokens), but %s is the limit: lower --context, --layers or --concurrency, "+
 		"give --pool to reuse a smaller memory on both sides, or %s",
-		what, e.Workers, units.BinaryBytes(e.Each), units.Tokens(e.ContextTokens), units.BinaryBytes(e.Limit), e.Raise)
+		what, units.Count(e.Workers, "request"), units.BinaryBytes(e.Each), units.Tokens(e.ContextTokens), units.BinaryBytes(e.Limit), e.Raise)
 }
 
 // bothSides is the Side of a host that a producer and its consumer share.

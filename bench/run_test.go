@@ -467,7 +467,7 @@ func TestMemoryLimits(t *testing.T) {
 		t.Errorf("with a pool that fits: %v", err)
 	}
 	big.Workers = 3
-	if _, err := b.run(big, Load{Requests: 1}); !errors.As(err, &refusal) || !strings.Contains(refusal.Message, "3 request(s)") {
+	if _, err := b.run(big, Load{Requests: 1}); !errors.As(err, &refusal) || !strings.Contains(refusal.Message, "3 requests") {
 		t.Errorf("with three of them: %v", err)
 	}
 	// More than there is: the producer does not even ask.

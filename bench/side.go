@@ -8,6 +8,7 @@ import (
 
 	"kvbench/internal/control"
 	"kvbench/internal/hostmem"
+	"kvbench/internal/units"
 	"kvbench/payload"
 	"kvbench/results"
 	"kvbench/transport"
@@ -100,7 +101,7 @@ func (s *side) addInitiator(in transport.Initiator) error {
 		return fmt.Errorf("import memory of worker %d: %w", w, err)
 	}
 	if peer.Worker != w || len(remote) != 1 {
-		return fmt.Errorf("import memory of worker %d: got %d region(s) of worker %d: %w", w, len(remote), peer.Worker, transport.ErrProtocol)
+		return fmt.Errorf("import memory of worker %d: got %s of worker %d: %w", w, units.Count(len(remote), "region"), peer.Worker, transport.ErrProtocol)
 	}
 	i.remote = remote[0]
 	return nil

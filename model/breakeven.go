@@ -41,7 +41,6 @@ type Outcome struct {
 	HidingBytesPerSecond float64 // bandwidth from which only one layer is exposed; +Inf where none does it
 	Queueing             Queueing
 	Verdict              Payoff
-	VerdictText          string
 }
 
 // Payoff says whether disaggregation pays.
@@ -82,7 +81,7 @@ func (s Scenario) Outcome() Outcome {
 		o.TransferOverPrefill = o.TransferSeconds / max(0, s.PrefillSeconds)
 	}
 	o.ExposedShare = exposedShare(s.PrefillSeconds, o.ExposedSeconds)
-	o.Verdict, o.VerdictText = s.judge(o)
+	o.Verdict = s.judge(o)
 	return o
 }
 
@@ -99,17 +98,28 @@ func exposedShare(prefill, exposed float64) float64 {
 	return exposed / (prefill + exposed)
 }
 
-func (s Scenario) judge(o Outcome) (Payoff, string) {
+func (s Scenario) judge(o Outcome) Payoff {
 	switch {
 	case s.ArrivalsPerSecond > 0 && !o.Queueing.Stable:
-		return Unstable, fmt.Sprintf("unstable: %.3g requests/s need %s of link time a second; the queue grows without end",
-			s.ArrivalsPerSecond, units.Seconds(o.Queueing.Utilization))
+		return Unstable
 	case !s.SavedKnown:
-		return Depends, fmt.Sprintf("pays only if it removes more than %s of interference and queueing a request", units.Seconds(o.ExposedSeconds))
+		return Depends
 	case o.NetGainSeconds > 0:
-		return Pays, fmt.Sprintf("pays: removes %s and exposes %s", units.Seconds(s.saved()), units.Seconds(o.ExposedSeconds))
+		return Pays
 	}
-	return Costs, fmt.Sprintf("does not pay: removes %s and exposes %s", units.Seconds(s.saved()), units.Seconds(o.ExposedSeconds))
+	return Costs
+}
+
+// Explain is the verdict of the scenario's outcome with its figures, for people.
+func (s Scenario) Explain(o Outcome) string {
+	switch o.Verdict {
+	case Unstable:
+		return fmt.Sprintf("%s: %.3g requests/s need %s of link time a second; the queue grows without end",
+			o.Verdict, s.ArrivalsPerSecond, units.Seconds(o.Queueing.Utilization))
+	case Depends:
+		return fmt.Sprintf("pays only if it removes more than %s of interference and queueing a request", units.Seconds(o.ExposedSeconds))
+	}
+	return fmt.Sprintf("%s: removes %s and exposes %s", o.Verdict, units.Seconds(s.saved()), units.Seconds(o.ExposedSeconds))
 }
 
 // HidingBandwidth is the bandwidth in bytes a second from which layer-wise
@@ -134,9 +144,10 @@ func (s Scenario) HidingBandwidth() float64 {
 }
 
 // BreakEvenContext is the context in tokens from which holds is true and stays
-// true up to high, searched from low on a grid of 16 steps an octave and refined
-// to a token; ok is false where holds fails at high. For a condition such as
-// "exposed under 5 % of TTFT" it is where disaggregation begins to be cheap.
+// true up to high; ok is false where holds fails at high. It is searched from high
+// down on a grid of four steps an octave and refined to a token, so a failure that
+// is narrower than a step can be missed. For a condition such as "exposed under 5 %
+// of TTFT" it is where disaggregation begins to be cheap.
 func BreakEvenContext(low, high int64, holds func(tokens int64) bool) (tokens int64, ok bool) {
 	if low < 1 {
 		low = 1
@@ -146,7 +157,7 @@ func BreakEvenContext(low, high int64, holds func(tokens int64) bool) (tokens in
 	}
 	good := high
 	for good > low {
-		next := max(low, min(good-1, int64(float64(good)/math.Exp2(1.0/16))))
+		next := max(low, min(good-1, int64(float64(good)/math.Exp2(1.0/4))))
 		if !holds(next) {
 			bad := next
 			for good-bad > 1 {

@@ -26,8 +26,8 @@ func TestOutcome(t *testing.T) {
 	near(t, "share of TTFT", o.ExposedShare, 0.1074/(0.1074+0.1841), 1e-3)
 	// κ·tokens/s: 327,680 B at 4096 tokens in 184.1 ms.
 	near(t, "hides at", o.HidingBytesPerSecond, 327680*4096/0.1841, 1e-3)
-	if o.Verdict != Depends || !strings.Contains(o.VerdictText, "107.4 ms") {
-		t.Errorf("nothing known of interference: %s, %s", o.Verdict, o.VerdictText)
+	if o.Verdict != Depends || !strings.Contains(s.Explain(o), "107.4 ms") {
+		t.Errorf("nothing known of interference: %s, %s", o.Verdict, s.Explain(o))
 	}
 
 	s.Overlap = true
@@ -37,11 +37,11 @@ func TestOutcome(t *testing.T) {
 	o = s.Outcome()
 	near(t, "net gain", o.NetGainSeconds, 0.05-0.1074/80, 1e-3)
 	if o.Verdict != Pays {
-		t.Errorf("%s: %s", o.Verdict, o.VerdictText)
+		t.Errorf("%s: %s", o.Verdict, s.Explain(o))
 	}
 	s.Overlap = false
 	if o = s.Outcome(); o.Verdict != Costs {
-		t.Errorf("%s: %s", o.Verdict, o.VerdictText)
+		t.Errorf("%s: %s", o.Verdict, s.Explain(o))
 	}
 }
 
@@ -53,7 +53,7 @@ func TestOutcomeUnderLoad(t *testing.T) {
 	near(t, "with M/D/1 wait", o.ExposedSeconds, 0.107374+rho*0.107374/(2*(1-rho)), 1e-4)
 	s.ArrivalsPerSecond = 10
 	o = s.Outcome()
-	if o.Verdict != Unstable || !strings.Contains(o.VerdictText, "unstable") || o.ExposedShare != 1 || !math.IsInf(o.NetGainSeconds, -1) {
+	if o.Verdict != Unstable || !strings.Contains(s.Explain(o), "unstable") || o.ExposedShare != 1 || !math.IsInf(o.NetGainSeconds, -1) {
 		t.Errorf("%+v", o)
 	}
 	if o := (Scenario{}).Outcome(); o.ExposedShare != 0 || o.TransferOverPrefill != 0 {

@@ -214,24 +214,40 @@ func (p problem) bootstrap(points []point, s robust, opt FitOptions) []coefficie
 	excess := math.Sqrt(max(0, s.scale*s.scale-1))
 	rng := rand.New(rand.NewPCG(opt.Seed, 0x6b7662656e6368))
 	draws := make([]coefficients, opt.Resamples)
-	values := make([]float64, len(points))
-	var again []float64
+	values, w := make([]float64, len(points)), newWorkspace(len(points))
+	var again redraw
 	for d := range draws {
 		for i, pt := range points {
-			again = again[:0]
-			for range pt.seconds {
-				again = append(again, pt.seconds[rng.IntN(len(pt.seconds))])
-			}
-			slices.Sort(again)
-			values[i] = quantile(again, opt.Quantile) * max(0.01, 1+excess*pt.noise*rng.NormFloat64())
+			values[i] = quantile(again.of(pt.seconds, rng), opt.Quantile) * max(0.01, 1+excess*pt.noise*rng.NormFloat64())
 		}
-		draws[d] = p.resolve(s, values)
+		draws[d] = p.resolve(s, values, w)
 		common := 1 + systematic*rng.NormFloat64()
 		for c := range draws[d] {
 			draws[d][c] *= common
 		}
 	}
 	return draws
+}
+
+// redraw draws from a sorted sample with replacement, in order without sorting
+// again: it counts how often each value is drawn. Its buffers are reused.
+type redraw struct {
+	times []int
+	drawn []float64
+}
+
+func (r *redraw) of(sorted []float64, rng *rand.Rand) []float64 {
+	r.times = append(r.times[:0], make([]int, len(sorted))...)
+	for range sorted {
+		r.times[rng.IntN(len(sorted))]++
+	}
+	r.drawn = r.drawn[:0]
+	for i, v := range sorted {
+		for range r.times[i] {
+			r.drawn = append(r.drawn, v)
+		}
+	}
+	return r.drawn
 }
 
 // setIntervals fills the exported coefficients from the solution and its draws.

@@ -37,7 +37,7 @@ func (f Flip) String() string {
 	if f.Never {
 		return fmt.Sprintf("%s (%s): no value within a factor of 1000 changes the verdict", f.Input, show(f.Now))
 	}
-	return fmt.Sprintf("%s: flips at %s (now %s, a factor of %.3g)", f.Input, show(f.At), show(f.Now), f.Factor)
+	return fmt.Sprintf("%s at %s (now %s, a factor of %.3g)", f.Input, show(f.At), show(f.Now), f.Factor)
 }
 
 // input is a lever of a scenario that sensitivity moves.
@@ -114,7 +114,7 @@ func crossing(yes func(factor float64) bool) (factor float64, ok bool) {
 }
 
 func bisect(same, other float64, at bool, yes func(float64) bool) float64 {
-	for range 50 {
+	for math.Abs(other/same-1) > 1e-9 {
 		mid := math.Sqrt(same * other)
 		if yes(mid) == at {
 			same = mid

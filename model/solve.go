@@ -5,7 +5,9 @@ import (
 	"math/bits"
 	"slices"
 
-	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/lapack/lapack64"
 )
 
 // The unknowns of a fit, in the order of its columns. The last is used only
@@ -91,11 +93,11 @@ const huber = 1.345
 // once. Where posting and wire overlap, which of them hides the other is read off
 // the step before.
 func (p problem) solveRobust() robust {
-	weights := make([]float64, len(p.values))
+	w := newWorkspace(len(p.values))
 	for i, t := range p.values {
-		weights[i] = 1 / (t * t * p.noise[i] * p.noise[i])
+		w.weights[i] = 1 / (t * t * p.noise[i] * p.noise[i])
 	}
-	s := robust{coefficients: p.solve(p.rows, weights)}
+	s := robust{coefficients: p.solve(p.rows, w.weights)}
 	residuals := make([]float64, len(p.values))
 	for range 30 {
 		for i := range p.rows {
@@ -103,7 +105,7 @@ func (p problem) solveRobust() robust {
 		}
 		s.scale = robustScale(residuals) * math.Sqrt(p.freedom())
 		before := s.coefficients
-		s.coefficients = p.step(s, weights)
+		s.coefficients = p.step(s, w)
 		if closeTo(before, s.coefficients) {
 			break
 		}
@@ -116,27 +118,37 @@ func (p problem) residual(i int, x coefficients) float64 {
 	return math.Abs(p.values[i]/p.seconds(x, p.rows[i])-1) / p.noise[i]
 }
 
+// workspace is what a step writes: the rows as they count, and their weights. A
+// fit makes thousands of steps, so they share one.
+type workspace struct {
+	seen    []coefficients
+	weights []float64
+}
+
+func newWorkspace(points int) workspace {
+	return workspace{make([]coefficients, points), make([]float64, points)}
+}
+
 // step solves once, with rows and weights taken from the solution s.
-func (p problem) step(s robust, weights []float64) coefficients {
-	seen := make([]coefficients, len(p.rows))
+func (p problem) step(s robust, w workspace) coefficients {
 	for i, r := range p.rows {
-		seen[i] = p.seen(s.coefficients, r)
-		fitted := s.dot(seen[i]) * p.noise[i]
-		weights[i] = 1 / (fitted * fitted)
-		if away := p.residual(i, s.coefficients); s.scale > 0 && away > huber*s.scale {
-			weights[i] *= huber * s.scale / away
+		w.seen[i] = p.seen(s.coefficients, r)
+		seconds := s.dot(w.seen[i])
+		deviation := seconds * p.noise[i]
+		w.weights[i] = 1 / (deviation * deviation)
+		if away := math.Abs(p.values[i]-seconds) / deviation; s.scale > 0 && away > huber*s.scale {
+			w.weights[i] *= huber * s.scale / away
 		}
 	}
-	return p.solve(seen, weights)
+	return p.solve(w.seen, w.weights)
 }
 
 // resolve minimises the same loss for other values of the same points, from s
 // and at its scale: few steps, because the values moved by their noise only.
-func (p problem) resolve(s robust, values []float64) coefficients {
+func (p problem) resolve(s robust, values []float64, w workspace) coefficients {
 	p.values = values
-	weights := make([]float64, len(values))
 	for range 4 {
-		s.coefficients = p.step(s, weights)
+		s.coefficients = p.step(s, w)
 	}
 	return s.coefficients
 }
@@ -194,38 +206,47 @@ func normalEquations(rows []coefficients, weights, values []float64) (gram [colu
 	return gram, moment
 }
 
+// leastPivot is the square of what a unit column must have left beside the columns
+// before it; less is rounding.
+const leastPivot = 1e-13
+
 // solveSubset solves the normal equations for the unknowns in subset. The columns
 // are scaled to unit length first: they span a dozen decades. It reports false
-// where they cannot be told apart.
+// where they cannot be told apart. LAPACK works on arrays of this frame, because a
+// fit solves thousands of such systems.
 func solveSubset(gram [columns]coefficients, moment coefficients, subset uint) (x coefficients, ok bool) {
-	var index []int
+	var index [columns]int
+	var scale, b coefficients
+	var a [columns * columns]float64
+	n := 0
 	for i := range columns {
-		if subset&(1<<i) != 0 {
-			if gram[i][i] == 0 {
-				return x, false
-			}
-			index = append(index, i)
+		if subset&(1<<i) == 0 {
+			continue
 		}
+		if gram[i][i] == 0 {
+			return x, false
+		}
+		index[n], scale[n] = i, math.Sqrt(gram[i][i])
+		b[n] = moment[i] / scale[n]
+		n++
 	}
-	n := len(index)
-	a, b := mat.NewSymDense(n, nil), mat.NewVecDense(n, nil)
-	for i, ci := range index {
-		scale := math.Sqrt(gram[ci][ci])
-		b.SetVec(i, moment[ci]/scale)
+	for i := range n {
 		for j := i; j < n; j++ {
-			cj := index[j]
-			a.SetSym(i, j, gram[ci][cj]/(scale*math.Sqrt(gram[cj][cj])))
+			a[i*columns+j] = gram[index[i]][index[j]] / (scale[i] * scale[j])
 		}
 	}
-	var factor mat.Cholesky
-	if !factor.Factorize(a) || factor.Cond() > 1e13 {
+	factor, ok := lapack64.Potrf(blas64.Symmetric{Uplo: blas.Upper, N: n, Stride: columns, Data: a[:]})
+	if !ok {
 		return x, false
 	}
-	if err := factor.SolveVecTo(b, b); err != nil {
-		return x, false
+	for i := range n {
+		if pivot := a[i*columns+i]; pivot*pivot < leastPivot {
+			return x, false
+		}
 	}
-	for i, ci := range index {
-		x[ci] = b.AtVec(i) / math.Sqrt(gram[ci][ci])
+	lapack64.Potrs(factor, blas64.General{Rows: n, Cols: 1, Stride: 1, Data: b[:]})
+	for i := range n {
+		x[index[i]] = b[i] / scale[i]
 	}
 	return x, true
 }

@@ -105,6 +105,9 @@ func runNotes(r *results.Run) []string {
 	if r.Fit != nil {
 		notes = append(notes, fitNotes(r.Fit)...)
 	}
+	if e := r.Config["prefill-estimate"]; e != "" {
+		notes = append(notes, e)
+	}
 	few := false
 	var asides []string // each said once, whatever the number of cells
 	for _, c := range r.Cells {

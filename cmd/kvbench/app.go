@@ -108,12 +108,12 @@ Every flag can be given in the environment as KVBENCH_<FLAG>.
 Exit status: 0 done, 1 failed, 2 wrong usage, 3 outside tolerance, 4 data arrived wrong.`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return fromEnvironment(cmd.Flags()) },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return readFlags(cmd) },
 	}
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{inPlainWords(err)} })
 	root.AddCommand(a.loopbackCommand(), a.consumerCommand(), a.producerCommand(), a.shapeCommand(), a.predictCommand(), a.checkCommand(), a.versionCommand())
 	for _, c := range root.Commands() {
 		if c.Args == nil {
@@ -138,6 +138,19 @@ Exit status: 0 done, 1 failed, 2 wrong usage, 3 outside tolerance, 4 data arrive
 	return root
 }
 
+// readFlags completes the command line's flags from the environment and refuses
+// what is wrong with them whatever the command makes of the rest.
+func readFlags(cmd *cobra.Command) error {
+	written := written(cmd.Flags())
+	if err := fromEnvironment(cmd.Flags()); err != nil {
+		return err
+	}
+	if err := refuseOutOfBounds(cmd.Flags()); err != nil {
+		return err
+	}
+	return refuseIdle(cmd, written)
+}
+
 // fromEnvironment sets every flag that the command line left out and the environment gives.
 func fromEnvironment(flags *pflag.FlagSet) error {
 	var errs []error
@@ -145,7 +158,7 @@ func fromEnvironment(flags *pflag.FlagSet) error {
 		name := "KVBENCH_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 		if v, ok := os.LookupEnv(name); ok && !f.Changed {
 			if err := flags.Set(f.Name, v); err != nil {
-				errs = append(errs, usagef("%s in the environment: %w", name, err))
+				errs = append(errs, usagef("%s in the environment: %w", name, inPlainWords(err)))
 			}
 		}
 	})

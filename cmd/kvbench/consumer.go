@@ -61,16 +61,13 @@ through.`,
 func (a *app) consume(ctx context.Context, f *consumerFlags) error {
 	limits := bench.Limits{Sessions: f.maxSessions}
 	var err error
-	if f.maxSessions < 1 {
-		return usagef("--max-sessions %d: give at least 1", f.maxSessions)
-	}
 	if f.maxMemory != "" {
 		if limits.MemoryBytes, err = units.ParseBytes(f.maxMemory); err != nil || limits.MemoryBytes == 0 {
 			return usagef("--max-memory %q is not a size such as 64GiB", f.maxMemory)
 		}
 	}
-	if _, _, err := net.SplitHostPort(f.listen); err != nil {
-		return usagef("--listen %q is not HOST:PORT", f.listen)
+	if err := checkAddress("listen", f.listen, 0); err != nil {
+		return err
 	}
 	secure, err := f.tls.server()
 	if err != nil {

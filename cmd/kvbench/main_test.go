@@ -227,7 +227,10 @@ func (l launch) consumer(t *testing.T, args ...string) (*process, string) {
 }
 
 // small is a workload of a few megabytes, and nothing that takes time beside it.
-var small = []string{"--model", "qwen3-0.6b", "--context", "16", "--calibrate", "off", "--requests", "3", "--warmup", "1"}
+var small = with(tiny, "--requests", "3")
+
+// tiny is the same without an end: it takes --requests or --duration.
+var tiny = []string{"--model", "qwen3-0.6b", "--context", "16", "--calibrate", "off", "--warmup", "1"}
 
 // endless is one that goes on until it is ended.
 var endless = []string{"--model", "qwen3-0.6b", "--context", "16", "--calibrate", "off", "--duration", "60s", "--warmup", "0"}

@@ -11,11 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"kvbench/bench"
-	"kvbench/internal/units"
 	"kvbench/model"
 	"kvbench/payload"
 	"kvbench/report"
-	"kvbench/results"
 )
 
 type predictFlags struct {
@@ -49,7 +47,7 @@ func (a *app) predictCommand() *cobra.Command {
 	}
 	f.shape.register(cmd, []string{"1K", "4K", "8K", "32K"})
 	f.linkFlags.register(cmd)
-	f.prefill.register(cmd)
+	f.prefill.register(cmd, "how long a prefill takes, such as 500ms, or auto: computed, from --gpu")
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.links, "link", []string{"100gbe", "ib-ndr", "nvlink4"}, linkHelp)
 	flags.StringVar(&f.fit, "fit", "", "a run record: predict with what it measured of its path, in place of or beside --link")
@@ -61,17 +59,6 @@ func (a *app) predictCommand() *cobra.Command {
 	return cmd
 }
 
-// route is a way for the bytes: a link's spec, or a fit.
-type route struct {
-	name string
-	cost func(bytes int64) model.Cost
-	// lineRate is what overhead counts from, bytes a second; 0: the cost's own bandwidth.
-	lineRate float64
-	note     string
-	// check says in which way a request lies outside what the route is known for; nil: never.
-	check func(transfers, descriptors int, bytes int64) string
-}
-
 // forecast is a prediction under way: what every row has in common.
 type forecast struct {
 	*predictFlags
@@ -79,7 +66,10 @@ type forecast struct {
 	routes  []route
 	rates   []float64 // requests a second; 0 is no load
 	prefill func(tokens int64) float64
-	table   report.Table
+	sizes   map[int64]size // by tokens
+	// What --saved says, as seconds or as a share of the prefill.
+	savedSeconds, savedShare float64
+	table                    report.Table
 }
 
 func (a *app) predict(f *predictFlags) error {
@@ -96,13 +86,13 @@ func (a *app) predict(f *predictFlags) error {
 		}
 	}
 	p.cheapFrom(specs[0])
-	p.headings()
+	p.table.Columns = p.headings()
 	return a.print(p.table, f.format)
 }
 
 // prepare reads the flags; every error is the caller's mistake.
 func (f *predictFlags) prepare() (*forecast, []payload.Spec, error) {
-	p := &forecast{predictFlags: f}
+	p := &forecast{predictFlags: f, sizes: make(map[int64]size)}
 	var err error
 	if f.sweep == "context" {
 		f.shape.context = doublings(256, 128<<10)
@@ -135,11 +125,11 @@ func (f *predictFlags) prepare() (*forecast, []payload.Spec, error) {
 	if p.prefill == nil && (f.saved != "" || f.overlap == "layer") {
 		return nil, nil, usagef("--saved and --overlap layer need the prefill: give --prefill, or --gpu")
 	}
-	if _, _, err := f.parseSaved(); err != nil {
+	if p.savedSeconds, p.savedShare, err = f.parseSaved(); err != nil {
 		return nil, nil, err
 	}
 	for _, r := range p.routes {
-		p.table.Notes = append(p.table.Notes, r.note)
+		p.table.Notes = append(p.table.Notes, r.notes...)
 	}
 	if note != "" {
 		p.table.Notes = append(p.table.Notes, note)
@@ -152,73 +142,6 @@ func doublings(from, to int64) (list []string) {
 		list = append(list, strconv.FormatInt(n, 10))
 	}
 	return list
-}
-
-func (f *predictFlags) parseRoutes() ([]route, error) {
-	framing, err := f.parse()
-	if err != nil {
-		return nil, err
-	}
-	var routes []route
-	add := func(l model.Link) error {
-		if err := l.Check(f.mtu, framing); err != nil {
-			return asUsage(err)
-		}
-		_, _, basis := l.Goodput(f.mtu, framing)
-		routes = append(routes, route{
-			name: l.Name, lineRate: l.BytesPerSecond,
-			cost: func(int64) model.Cost { return model.SpecCost(l, f.mtu, framing, f.alpha, f.gamma) },
-			note: fmt.Sprintf("%s: %s one way; %s", l.Name, units.BitRate(l.BytesPerSecond), basis),
-		})
-		return nil
-	}
-	for _, name := range f.links {
-		link, err := model.ParseLink(name)
-		if err != nil {
-			return nil, usagef("--link: %w", err)
-		}
-		steps := []float64{1}
-		if f.sweep == "bandwidth" {
-			steps = []float64{1. / 8, 1. / 4, 1. / 2, 1, 2, 4, 8}
-		}
-		for _, step := range steps {
-			l := link
-			if l.BytesPerSecond *= step; step != 1 {
-				l.Name = fmt.Sprintf("%s x%g", link.Name, step)
-			}
-			if err := add(l); err != nil {
-				return nil, err
-			}
-		}
-	}
-	if f.fit != "" {
-		r, err := fittedRoute(f.fit)
-		if err != nil {
-			return nil, err
-		}
-		routes = append(routes, r)
-	}
-	if len(routes) == 0 {
-		return nil, usagef("--link is empty: name one, such as 100gbe")
-	}
-	return routes, nil
-}
-
-// fittedRoute is the path that a run calibrated.
-func fittedRoute(path string) (route, error) {
-	record, err := results.ReadFile(path)
-	if err != nil {
-		return route{}, err
-	}
-	fit, err := bench.FitOf(record)
-	if err != nil {
-		return route{}, fmt.Errorf("--fit %s: %w", path, err)
-	}
-	return route{
-		name: "fit", cost: fit.CostAt, check: fit.Outside,
-		note: fmt.Sprintf("fit: as measured over %s: startup %s, each further layer %s, each descriptor %s, %s",
-			record.Transport.Lane, units.Seconds(fit.Alpha.Value), units.Seconds(fit.Beta.Value), units.Seconds(fit.Gamma.Value), units.Rate(fit.Asymptotic().Value)),
-	}, nil
 }
 
 // parseSaved reads --saved: seconds, or a share of the prefill.
@@ -250,26 +173,46 @@ func (p *forecast) add(s payload.Spec) error {
 	return nil
 }
 
-// scenario is one request over one route, without load.
-func (p *forecast) scenario(r route, s payload.Spec) (model.Scenario, error) {
+// size is what one request of a context moves between the rank pair.
+type size struct {
+	bytes               int64
+	layers, descriptors int
+}
+
+// sizeOf is the size of a context. A search for the context at which something
+// turns asks for hundreds, over each route, so sizes are kept.
+func (p *forecast) sizeOf(s payload.Spec) (size, error) {
+	if z, ok := p.sizes[s.Tokens]; ok {
+		return z, nil
+	}
 	shape, err := s.Shape()
 	if err != nil {
-		return model.Scenario{}, asUsage(err)
+		return size{}, asUsage(err)
 	}
 	pair, ok := shape.Pair(p.rank.Prefill, p.rank.Decode)
 	if !ok {
-		return model.Scenario{}, usagef("--rank %s moves nothing; pairs that do: %s", p.shape.rank, pairNames(shape.Pairs))
+		return size{}, usagef("--rank %s moves nothing; pairs that do: %s", p.shape.rank, pairNames(shape.Pairs))
+	}
+	z := size{bytes: pair.Bytes, layers: max(1, shape.AttentionLayers), descriptors: int(pair.Descriptors)}
+	p.sizes[s.Tokens] = z
+	return z, nil
+}
+
+// scenario is one request over one route, without load.
+func (p *forecast) scenario(r route, s payload.Spec) (model.Scenario, error) {
+	z, err := p.sizeOf(s)
+	if err != nil {
+		return model.Scenario{}, err
 	}
 	scenario := model.Scenario{
-		ContextTokens: s.Tokens, Bytes: pair.Bytes, Layers: max(1, shape.AttentionLayers), Descriptors: int(pair.Descriptors),
-		Path: r.cost(pair.Bytes), Overlap: p.overlap == "layer",
+		ContextTokens: s.Tokens, Bytes: z.bytes, Layers: z.layers, Descriptors: z.descriptors,
+		Path: r.cost(z.bytes), Overlap: p.overlap == "layer",
+		SavedSeconds: p.savedSeconds, SavedShare: p.savedShare, SavedKnown: p.saved != "",
 	}
 	if p.prefill != nil {
 		scenario.PrefillSeconds = p.prefill(s.Tokens)
 	}
-	scenario.SavedSeconds, scenario.SavedShare, err = p.parseSaved()
-	scenario.SavedKnown = p.saved != ""
-	return scenario, err
+	return scenario, nil
 }
 
 // cheapShare is the share of TTFT under which an exposed transfer is called cheap.
@@ -310,133 +253,6 @@ func (p *forecast) arrivals(s model.Scenario) []float64 {
 		rates = append(rates, utilization*capacity)
 	}
 	return rates
-}
-
-func (p *forecast) row(r route, s model.Scenario) {
-	o := s.Outcome()
-	lineRate := r.lineRate
-	if lineRate == 0 {
-		lineRate = s.Path.BytesPerSecond
-	}
-	row := []report.Cell{
-		{Value: s.ContextTokens, Text: units.Tokens(s.ContextTokens)},
-		{Value: r.name, Text: r.name},
-		{Value: s.Bytes, Text: units.Bytes(s.Bytes)},
-		{Value: o.TransferSeconds, Text: units.Seconds(o.TransferSeconds)},
-		overheadCell(o.TransferSeconds, float64(s.Bytes)/lineRate),
-	}
-	row = append(row, p.prefillCells(s, o)...)
-	row = append(row, loadCells(s, o)...)
-	p.table.Rows = append(p.table.Rows, append(row, p.verdictCell(s, o)))
-	if r.check != nil {
-		if aside := r.check(s.Layers, s.Descriptors, s.Bytes); aside != "" {
-			p.table.Notes = append(p.table.Notes, fmt.Sprintf("%s over %s: %s", units.Tokens(s.ContextTokens), r.name, aside))
-		}
-	}
-	if flips := s.Sensitivity(); len(flips) > 0 && !flips[0].Never {
-		line := fmt.Sprintf("%s over %s, bandwidth as goodput: the verdict flips with", units.Tokens(s.ContextTokens), r.name)
-		for i, f := range flips {
-			if f.Never || i == 3 {
-				break
-			}
-			line += fmt.Sprintf(" %s;", f)
-		}
-		p.table.Notes = append(p.table.Notes, strings.TrimSuffix(line, ";"))
-	}
-}
-
-// overheadCell is the share of the time that the line rate alone does not explain.
-func overheadCell(seconds, floor float64) report.Cell {
-	share := 0.0
-	if seconds > 0 {
-		share = 1 - floor/seconds
-	}
-	return report.Cell{Value: share, Text: fmt.Sprintf("%.1f %%", 100*share)}
-}
-
-// none is a column that was not asked for.
-var none = report.Cell{Value: report.Absent}
-
-// secondsCell is null for what has no bound.
-func secondsCell(seconds float64) report.Cell {
-	if math.IsInf(seconds, 0) || math.IsNaN(seconds) {
-		return report.Cell{Value: nil, Text: "unbounded"}
-	}
-	return report.Cell{Value: seconds, Text: units.Seconds(seconds)}
-}
-
-// prefillCells are prefill, exposed time, its share of TTFT, the bandwidth from
-// which layers hide, and the net gain.
-func (p *forecast) prefillCells(s model.Scenario, o model.Outcome) []report.Cell {
-	if p.prefill == nil {
-		return []report.Cell{none, none, none, none, none}
-	}
-	hides := report.Cell{Value: nil, Text: "-"}
-	if !math.IsInf(o.HidingBytesPerSecond, 0) {
-		hides = report.Cell{Value: o.HidingBytesPerSecond, Text: units.BitRate(o.HidingBytesPerSecond)}
-	}
-	gain := none
-	if s.SavedKnown {
-		gain = secondsCell(o.NetGainSeconds)
-	}
-	return []report.Cell{
-		secondsCell(s.PrefillSeconds), secondsCell(o.ExposedSeconds),
-		{Value: o.ExposedShare, Text: fmt.Sprintf("%.1f %%", 100*o.ExposedShare)},
-		hides, gain,
-	}
-}
-
-// loadCells are the columns of a load. Waits of an unstable link grow without bound: null.
-func loadCells(s model.Scenario, o model.Outcome) []report.Cell {
-	if s.ArrivalsPerSecond == 0 {
-		return []report.Cell{none, none, none, none}
-	}
-	q := o.Queueing
-	return []report.Cell{
-		{Value: s.ArrivalsPerSecond, Text: fmt.Sprintf("%.4g/s", s.ArrivalsPerSecond)},
-		{Value: q.Utilization, Text: fmt.Sprintf("%.3f", q.Utilization)},
-		secondsCell(q.WaitFCFS), secondsCell(q.WaitPS),
-	}
-}
-
-func (p *forecast) verdictCell(s model.Scenario, o model.Outcome) report.Cell {
-	verdict := ""
-	switch {
-	case p.prefill != nil:
-		verdict = o.VerdictText
-	case s.ArrivalsPerSecond > 0 && o.Queueing.Stable:
-		verdict = "stable"
-	case s.ArrivalsPerSecond > 0:
-		verdict = "unstable: requests arrive faster than the link moves them"
-	default:
-		return none
-	}
-	return report.Cell{Value: verdict, Text: verdict}
-}
-
-// headings names the columns, in text only those that were asked for.
-func (p *forecast) headings() {
-	load := p.rates[0] > 0 || p.sweep == "rate"
-	shown := func(asked bool, head string) string {
-		if asked {
-			return head
-		}
-		return ""
-	}
-	p.table.Columns = []report.Column{
-		{Key: "context_tokens", Head: "context"}, {Key: "link", Head: "link"}, {Key: "bytes", Head: "bytes"},
-		{Key: "transfer_seconds", Head: "transfer"}, {Key: "overhead_fraction", Head: "overhead"},
-		{Key: "prefill_seconds", Head: shown(p.prefill != nil, "prefill")},
-		{Key: "exposed_seconds", Head: shown(p.prefill != nil, "exposed")},
-		{Key: "exposed_fraction", Head: shown(p.prefill != nil, "of TTFT")},
-		{Key: "hiding_bytes_per_second", Head: shown(p.prefill != nil, "hides from goodput")},
-		{Key: "net_gain_seconds", Head: shown(p.saved != "", "net gain")},
-		{Key: "arrivals_per_second", Head: shown(load, "arrivals")},
-		{Key: "utilization", Head: shown(load, "utilization")},
-		{Key: "wait_fcfs_seconds", Head: shown(load, "wait FCFS")},
-		{Key: "wait_ps_seconds", Head: shown(load, "wait PS")},
-		{Key: "verdict", Head: shown(load || p.prefill != nil, "verdict")},
-	}
 }
 
 // parseArrivals reads 10/s, 600/m or 10 as arrivals a second; empty is 0.

@@ -38,14 +38,6 @@ func (f *linkFlags) parse() (model.Framing, error) {
 	if err != nil {
 		return framing, usagef("--framing: %w", err)
 	}
-	for name, seconds := range map[string]float64{"alpha": f.alpha, "gamma": f.gamma} {
-		if !(seconds >= 0 && seconds <= 3600) {
-			return framing, usagef("--%s %g is not a time from 0 to 3600 seconds", name, seconds)
-		}
-	}
-	if f.mtu < 0 {
-		return framing, usagef("--mtu %d: give bytes, such as 1500", f.mtu)
-	}
 	if framing.Mode == model.FramingFixed && framing.Factor < 0.01 {
 		return framing, usagef("--framing %g: a factor is the share of the line rate left to payload, such as 0.94", framing.Factor)
 	}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -30,8 +30,8 @@ func (a *app) producerCommand() *cobra.Command {
 			if connect == "" {
 				return usagef("--connect is needed: the consumer's address, such as decode-7:9400 (or run `kvbench loopback` to try this machine alone)")
 			}
-			if _, _, err := net.SplitHostPort(connect); err != nil {
-				return usagef("--connect %q is not HOST:PORT", connect)
+			if err := checkAddress("connect", connect, 1); err != nil {
+				return err
 			}
 			tls, err := secure.client()
 			if err != nil {
@@ -60,9 +60,6 @@ func (a *app) measure(cmd *cobra.Command, f *runFlags, reach func(context.Contex
 	assumed, err := f.check.assumptions()
 	if err != nil {
 		return err
-	}
-	if f.check.check && f.check.calibrate == "off" && assumed.Link == nil && f.check.link != "auto" {
-		return usagef("--check with --calibrate off needs --link")
 	}
 	if err := checkFormat(f.format); err != nil {
 		return err
@@ -95,7 +92,25 @@ func (a *app) measure(cmd *cobra.Command, f *runFlags, reach func(context.Contex
 		return errors.Join(errRun, err)
 	}
 	record.Version, record.Config = version(), resolved(cmd)
+	f.estimate.note(record.Config)
+	if record.Link == nil {
+		a.warnNoLink(cmd)
+	}
 	return errors.Join(errRun, a.keep(file, record), a.judge(f, record, assumed.Judge, errRun == nil))
+}
+
+// warnNoLink says which flags of a spec prediction had nothing to work on: with
+// --link auto that is known only once data has crossed a device.
+func (a *app) warnNoLink(cmd *cobra.Command) {
+	var idle []string
+	for _, name := range specFlags {
+		if cmd.Flags().Changed(name) {
+			idle = append(idle, "--"+name)
+		}
+	}
+	if len(idle) > 0 {
+		fmt.Fprintf(a.err, "warning: no effect of %s: the device has no rate of its own, so there is no spec prediction; name the link with --link\n", strings.Join(idle, ", "))
+	}
 }
 
 // judge prints the record's table and, where a check was asked for, says how it ended.

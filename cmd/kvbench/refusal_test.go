@@ -155,7 +155,7 @@ func TestBusy(t *testing.T) {
 	serving, addr := consumer(t)
 	first := start(t, with([]string{"producer", "--connect", addr}, endless...)...)
 	serving.stderr.await(t, "tcp push")
-	start(t, with([]string{"producer", "--connect", addr}, small...)...).end(promptly).want(t, exitFailed, "serves 1 run(s) already", "--max-sessions")
+	start(t, with([]string{"producer", "--connect", addr}, small...)...).end(promptly).want(t, exitFailed, "serves 1 run already", "--max-sessions")
 	first.signal(os.Interrupt)
 	first.end(promptly).want(t, exitFailed, "interrupted")
 	goesOn(t, addr)

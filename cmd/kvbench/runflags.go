@@ -26,7 +26,8 @@ type runFlags struct {
 	rate        string
 	arrivals    string
 	overlap     string
-	prefill     string
+	prefill     prefillFlags
+	estimate    *prefillEstimate // nil unless --prefill auto
 	direction   string
 	pool        string
 	verify      string
@@ -45,7 +46,9 @@ type runFlags struct {
 func (f *runFlags) register(cmd *cobra.Command) {
 	f.shape.register(cmd, []string{"512", "1K", "2K"})
 	f.check.register(cmd)
+	f.prefill.register(cmd, "length of the emulated prefill of a request, such as 500ms, one a context or one for all; or auto: computed, from --gpu")
 	flags := cmd.Flags()
+	flags.Uint64Var(&f.shape.seed, "seed", 1, "of block tables, schedules and calibration order")
 	flags.IntVar(&f.requests, "requests", 20, "requests measured at each context")
 	flags.DurationVar(&f.duration, "duration", 0, "measure each context for so long instead, such as 30s")
 	flags.IntVar(&f.warmup, "warmup", 3, "requests at each context before measuring")
@@ -53,7 +56,6 @@ func (f *runFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.rate, "rate", "", "open loop: requests arrive at this rate, such as 10/s, ready or not (default: closed loop)")
 	flags.StringVar(&f.arrivals, "arrivals", "poisson", "spacing of an open loop: poisson or uniform")
 	flags.StringVar(&f.overlap, "overlap", "none", "none: all layers at once; layer: each as an emulated prefill makes it")
-	flags.StringVar(&f.prefill, "prefill", "", "length of the emulated prefill of a request, such as 500ms; one a context, or one for all")
 	flags.StringVar(&f.direction, "direction", "push", "push: the producer writes; pull: the consumer reads")
 	flags.StringVar(&f.pool, "pool", "", "memory of a request on either side, reused within it, such as 64MiB (default: the whole request)")
 	flags.StringVar(&f.verify, "verify", "stamp", "what is checked of the bytes that arrive: none, stamp (both ends of each block) or full")
@@ -84,10 +86,10 @@ func (f *runFlags) plan() (bench.Plan, bench.Load, error) {
 	if l.Arrivals, err = bench.ParseArrivals(f.arrivals); err != nil {
 		return p, l, usagef("--arrivals: %w", err)
 	}
-	if l.Prefill, err = f.parsePrefill(); err != nil {
+	if p.Specs, err = f.shape.specs(); err != nil {
 		return p, l, err
 	}
-	if p.Specs, err = f.shape.specs(); err != nil {
+	if l.Prefill, err = f.parsePrefill(p.Specs); err != nil {
 		return p, l, err
 	}
 	if p.Rank, err = f.shape.parseRank(); err != nil {
@@ -111,16 +113,8 @@ func (f *runFlags) plan() (bench.Plan, bench.Load, error) {
 		}
 		p.Config.SocketBuffer = int(n)
 	}
-	for _, positive := range []struct {
-		name string
-		n    int
-	}{{"concurrency", f.concurrency}, {"streams", f.streams}} {
-		if positive.n < 1 {
-			return p, l, usagef("--%s %d: give at least 1", positive.name, positive.n)
-		}
-	}
-	if f.requests < 1 && f.duration == 0 || f.warmup < 0 || f.duration < 0 {
-		return p, l, usagef("--requests needs at least 1 (or give --duration); --warmup and --duration cannot be negative")
+	if f.duration < 0 {
+		return p, l, usagef("--duration %s: give a time above 0, such as 30s", f.duration)
 	}
 	if f.check.calibrate == "auto" {
 		l.Calibrate = calibrationTime
@@ -135,29 +129,49 @@ func (f *runFlags) plan() (bench.Plan, bench.Load, error) {
 const calibrationTime = 6 * time.Second
 
 // parsePrefill reads the emulated prefill of each context; nil without --overlap layer.
-func (f *runFlags) parsePrefill() ([]time.Duration, error) {
+func (f *runFlags) parsePrefill(specs []payload.Spec) ([]time.Duration, error) {
 	switch f.overlap {
 	case "none":
-		if f.prefill != "" {
-			return nil, usagef("--prefill is emulated with --overlap layer only")
-		}
 		return nil, nil
 	case "layer":
 	default:
 		return nil, usagef("--overlap %q is not known: choose none or layer", f.overlap)
 	}
-	parts := strings.Split(f.prefill, ",")
-	if len(parts) != 1 && len(parts) != len(f.shape.context) {
-		return nil, usagef("--prefill gives %d lengths for %d contexts: give one for all, or one for each", len(parts), len(f.shape.context))
+	if f.prefill.prefill == "auto" {
+		return f.estimatePrefill(specs)
 	}
-	lengths := make([]time.Duration, len(f.shape.context))
+	parts := strings.Split(f.prefill.prefill, ",")
+	if len(parts) != 1 && len(parts) != len(specs) {
+		return nil, usagef("--prefill gives %d lengths for %s: give one for all, or one for each", len(parts), units.Count(len(specs), "context"))
+	}
+	lengths := make([]time.Duration, len(specs))
 	for i := range lengths {
 		text := parts[min(i, len(parts)-1)]
 		d, err := time.ParseDuration(text)
-		if err != nil || d <= 0 || d > time.Hour {
-			return nil, usagef("--overlap layer needs --prefill, how long a prefill takes, such as 500ms; %q is none", text)
+		if err != nil || d <= 0 || d > longestPrefill {
+			return nil, usagef("--overlap layer needs --prefill, how long a prefill takes, such as 500ms, or auto; %q is neither", text)
 		}
 		lengths[i] = d
+	}
+	return lengths, nil
+}
+
+// longestPrefill is the longest that is emulated.
+const longestPrefill = time.Hour
+
+// estimatePrefill computes the prefill of each context.
+func (f *runFlags) estimatePrefill(specs []payload.Spec) ([]time.Duration, error) {
+	var err error
+	if f.estimate, err = f.prefill.estimate(specs[0].Geometry); err != nil {
+		return nil, err
+	}
+	lengths := make([]time.Duration, len(specs))
+	for i, s := range specs {
+		seconds := f.estimate.Seconds(s.Tokens, 0)
+		if seconds > longestPrefill.Seconds() {
+			return nil, usagef("--prefill auto: %s tokens take %s, and at most %s is emulated: lower --context, or name more or faster --gpus", units.Tokens(s.Tokens), units.Seconds(seconds), units.Seconds(longestPrefill.Seconds()))
+		}
+		lengths[i] = time.Duration(seconds * float64(time.Second))
 	}
 	return lengths, nil
 }

@@ -46,7 +46,6 @@ func (f *shapeFlags) register(cmd *cobra.Command, contexts []string) {
 	flags.StringVar(&f.blockOrder, "block-order", "nhd", "order inside a block: nhd (tokens, heads) or hnd (heads, tokens)")
 	flags.BoolVar(&f.crossLayer, "cross-layer", false, "paged: a block holds all layers")
 	flags.Float64Var(&f.fragmentation, "fragmentation", 1, "paged: share of blocks that do not follow their predecessor, 0 to 1")
-	flags.Uint64Var(&f.seed, "seed", 1, "of block tables, schedules and calibration order")
 	if err := cmd.RegisterFlagCompletionFunc("model", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return payload.Presets(), cobra.ShellCompDirectiveDefault
 	}); err != nil {
@@ -109,12 +108,6 @@ func (f *shapeFlags) parseLayout() (payload.Layout, error) {
 		y.HeadMajor = true
 	default:
 		return y, fmt.Errorf("--block-order %q is not known: choose nhd or hnd", f.blockOrder)
-	}
-	if f.blockTokens < 1 {
-		return y, fmt.Errorf("--block-tokens %d: a block has at least one token; 16 is usual", f.blockTokens)
-	}
-	if !(f.fragmentation >= 0 && f.fragmentation <= 1) {
-		return y, fmt.Errorf("--fragmentation %g is outside 0 to 1", f.fragmentation)
 	}
 	return y, y.Validate()
 }

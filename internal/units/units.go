@@ -136,3 +136,11 @@ func round(v float64) float64 {
 // significant prints v with four significant digits and no trailing zeros,
 // never in exponent form.
 func significant(v float64) string { return strconv.FormatFloat(round(v), 'f', -1, 64) }
+
+// Count prints a number of things, such as 1 request or 2 requests. The noun's plural ends in s.
+func Count[N int | int64](n N, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

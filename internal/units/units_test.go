@@ -27,6 +27,14 @@ func TestParseTokens(t *testing.T) {
 	}
 }
 
+func TestCount(t *testing.T) {
+	for n, want := range map[int]string{0: "0 requests", 1: "1 request", 2: "2 requests", 1000: "1000 requests"} {
+		if got := Count(n, "request"); got != want {
+			t.Errorf("Count(%d) = %q, want %q", n, got, want)
+		}
+	}
+}
+
 func TestParseRate(t *testing.T) {
 	for in, want := range map[string]float64{
 		"100Gbit/s": 12.5e9, "12.5GB/s": 12.5e9, "10gbps": 1.25e9, "1bit/s": 0.125, "8bps": 1, "1MiB/s": 1 << 20, "0Gbit/s": 0, "1Tbit/s": 125e9,

@@ -1,0 +1,266 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"kvbench/model"
+)
+
+// settings are a command's flags as they stand, whether the command line, the
+// environment or a default set them.
+type settings struct{ flags *pflag.FlagSet }
+
+// text is a flag's value as it is written; empty where the command lacks the flag.
+func (s settings) text(name string) string {
+	f := s.flags.Lookup(name)
+	if f == nil {
+		return ""
+	}
+	return f.Value.String()
+}
+
+func (s settings) is(name string, values ...string) bool {
+	return slices.Contains(values, s.text(name))
+}
+
+func (s settings) given(name string) bool { return !s.is(name, "", "false") }
+
+// onlyNVLink reports whether every link that is named is one without headers to count.
+func (s settings) onlyNVLink() bool {
+	names := strings.Split(strings.Trim(s.text("link"), "[]"), ",")
+	return !slices.ContainsFunc(names, func(name string) bool {
+		l, err := model.ParseLink(name)
+		return err != nil || l.Kind != model.NVLink
+	})
+}
+
+// fitAlone reports whether predict uses a fit and no link.
+func (s settings) fitAlone() bool { return s.given("fit") && !s.flags.Changed("link") }
+
+// idle says when flags do nothing beside others. A flag that a caller wrote for
+// nothing is a misunderstanding: it is refused rather than passed over.
+type idle struct {
+	commands []string // where this holds; nil: wherever the flags are
+	flags    []string
+	when     func(settings) bool
+	why      string // follows "--flag has no effect", and says what to do
+}
+
+var (
+	runCommands  = []string{"loopback", "producer"}
+	sizeCommands = []string{"shape", "predict"}
+	// specFlags say what a data sheet promises of the link that is named.
+	specFlags = []string{"mtu", "framing", "alpha", "gamma"}
+	// judgeFlags hold what is measured against what is predicted.
+	judgeFlags = []string{"check", "tolerance", "against"}
+	// gpuFlags compute the prefill.
+	gpuFlags = []string{"gpu", "gpus", "mfu", "gpu-fp8"}
+)
+
+var idleFlags = []idle{
+	{
+		[]string{"shape"},
+		[]string{"model", "context", "kv-dtype", "layers", "tp", "tp-decode", "pp", "pp-decode", "rank", "layout", "block-tokens", "block-order", "cross-layer", "fragmentation"},
+		func(s settings) bool { return s.given("list") },
+		"on --list, which shows every model: leave one of the two out",
+	},
+	{
+		nil, []string{"fragmentation", "cross-layer"},
+		func(s settings) bool { return s.is("layout", "contiguous") },
+		"on the contiguous layout: add --layout paged",
+	},
+	{
+		sizeCommands, []string{"block-tokens"},
+		func(s settings) bool { return s.is("layout", "contiguous") },
+		"on the contiguous layout: add --layout paged",
+	},
+	{
+		runCommands, []string{"arrivals"},
+		func(s settings) bool { return !s.given("rate") },
+		"in a closed loop: add --rate, such as 10/s",
+	},
+	{
+		runCommands, []string{"requests"},
+		func(s settings) bool { return !s.is("duration", "0s") },
+		"beside --duration, which measures for so long instead: leave one of the two out",
+	},
+	{
+		runCommands, []string{"prefill"},
+		func(s settings) bool { return s.is("overlap", "none") },
+		"unless it is emulated: add --overlap layer",
+	},
+	{
+		runCommands, gpuFlags,
+		func(s settings) bool { return !s.is("prefill", "auto") },
+		"unless the prefill is computed from it: add --overlap layer --prefill auto",
+	},
+	{
+		[]string{"predict"}, gpuFlags,
+		func(s settings) bool { return !s.is("prefill", "", "auto") },
+		"beside a --prefill of a given length: leave one of the two out",
+	},
+	{
+		nil, []string{"gpus", "mfu", "gpu-fp8"},
+		func(s settings) bool { return !s.given("gpu") },
+		"without --gpu: add one of " + strings.Join(model.GPUNames(), ", "),
+	},
+	{
+		[]string{"predict"}, []string{"context"},
+		func(s settings) bool { return s.is("sweep", "context") },
+		"beside --sweep context, which has steps of its own: leave one of the two out",
+	},
+	{
+		[]string{"predict"}, []string{"rate"},
+		func(s settings) bool { return s.is("sweep", "rate") },
+		"beside --sweep rate, which has steps of its own: leave one of the two out",
+	},
+	{
+		[]string{"predict"}, specFlags,
+		settings.fitAlone,
+		"on a fit, which measured it: leave it out, or add --link",
+	},
+	{
+		[]string{"predict"}, []string{"sweep"},
+		func(s settings) bool { return s.is("sweep", "bandwidth") && s.fitAlone() },
+		"on bandwidth with --fit alone, whose bandwidth was measured: add --link",
+	},
+	{
+		[]string{"loopback"}, specFlags,
+		func(s settings) bool { return s.is("link", "auto") },
+		"without a link, and loopback has none of its own: add --link, such as 100gbe",
+	},
+	{
+		[]string{"loopback"}, judgeFlags,
+		func(s settings) bool {
+			return s.is("link", "auto") && (s.is("calibrate", "off") || s.is("against", "[spec]"))
+		},
+		"where nothing is predicted that it could judge: add --link, or judge by the fit",
+	},
+	{
+		runCommands, judgeFlags,
+		func(s settings) bool { return s.is("calibrate", "off") && s.is("against", "[fit]") },
+		"where nothing is predicted that it could judge: leave --calibrate on, or judge by --link",
+	},
+	{
+		nil, []string{"mtu"},
+		func(s settings) bool { return !s.is("framing", "auto", "shaped") },
+		"beside a --framing that does not come from it: leave one of the two out",
+	},
+	{
+		nil, []string{"mtu"},
+		settings.onlyNVLink,
+		"on NVLink, whose headers are not published: leave it out",
+	},
+	{
+		[]string{"consumer"}, []string{"max-sessions"},
+		func(s settings) bool { return s.given("once") },
+		"beside --once, which serves one run: leave one of the two out",
+	},
+	{
+		[]string{"consumer"}, []string{"insecure"},
+		func(s settings) bool { return s.given("token") },
+		"beside --token, which producers must know: leave one of the two out",
+	},
+}
+
+// written lists the flags that a command line asks something of. What only spells
+// out that nothing is asked for, such as --token "", is not among them.
+func written(flags *pflag.FlagSet) (names []string) {
+	flags.Visit(func(f *pflag.Flag) {
+		if (settings{flags}).given(f.Name) {
+			names = append(names, f.Name)
+		}
+	})
+	return names
+}
+
+// refuseIdle finds, of the flags that were written, those that do nothing, and says
+// of each the first reason. Those of the environment are exempt: they are set for
+// many commands at once.
+func refuseIdle(cmd *cobra.Command, written []string) error {
+	var found []string
+	for _, rule := range idleFlags {
+		if rule.commands != nil && !slices.Contains(rule.commands, cmd.Name()) || !rule.when(settings{cmd.Flags()}) {
+			continue
+		}
+		for _, name := range rule.flags {
+			if i := slices.Index(written, name); i >= 0 {
+				written = slices.Delete(written, i, i+1)
+				found = append(found, fmt.Sprintf("--%s has no effect %s", name, rule.why))
+			}
+		}
+	}
+	return usageOf(found)
+}
+
+// usageOf is what was found as one error; nil where nothing was.
+func usageOf(found []string) error {
+	if len(found) == 0 {
+		return nil
+	}
+	return usagef("%s", strings.Join(found, "; "))
+}
+
+// bound is what a number may be.
+type bound struct {
+	flags []string
+	holds func(float64) bool
+	mend  string
+}
+
+var bounds = []bound{
+	{[]string{"tp", "pp", "gpus", "concurrency", "streams", "requests", "max-sessions"}, func(v float64) bool { return v >= 1 }, "give at least 1"},
+	{[]string{"tp-decode", "pp-decode"}, func(v float64) bool { return v >= 1 }, "give at least 1, or leave it out for as many as at prefill"},
+	{[]string{"block-tokens"}, func(v float64) bool { return v >= 1 }, "a block has at least one token; 16 is usual"},
+	{[]string{"warmup"}, func(v float64) bool { return v >= 0 }, "give 0 or more"},
+	{[]string{"mtu"}, func(v float64) bool { return v >= 0 }, "give bytes, such as 1500"},
+	{[]string{"alpha", "gamma"}, func(v float64) bool { return v >= 0 && v <= 3600 }, "give a time from 0 to 3600 seconds"},
+	{[]string{"mfu"}, func(v float64) bool { return v > 0 && v <= 1 }, "give the share of the peak that prefill reaches, above 0 and at most 1; usual is 0.2 to 0.6"},
+	{[]string{"fragmentation"}, func(v float64) bool { return v >= 0 && v <= 1 }, "give a share from 0 to 1"},
+}
+
+// refuseOutOfBounds finds numbers that cannot be, of all flags that were set.
+func refuseOutOfBounds(flags *pflag.FlagSet) error {
+	var found []string
+	for _, b := range bounds {
+		for _, name := range b.flags {
+			if f := flags.Lookup(name); f != nil && f.Changed {
+				// A value that is no number was refused when it was set.
+				if v, err := strconv.ParseFloat(f.Value.String(), 64); err == nil && !b.holds(v) {
+					found = append(found, fmt.Sprintf("--%s %s: %s", name, f.Value, b.mend))
+				}
+			}
+		}
+	}
+	return usageOf(found)
+}
+
+// kinds says what a flag of a type takes.
+var kinds = map[string]string{
+	"bool":        "true or false",
+	"int":         "a whole number such as 8",
+	"uint64":      "a whole number from 0 on",
+	"float64":     "a number such as 0.5",
+	"duration":    "a time such as 30s or 5m",
+	"stringSlice": "a list with commas between its parts",
+}
+
+// inPlainWords says what a flag takes where the parser says how it failed.
+func inPlainWords(err error) error {
+	var bad *pflag.InvalidValueError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	kind, ok := kinds[bad.GetFlag().Value.Type()]
+	if !ok {
+		return err
+	}
+	return fmt.Errorf("--%s %q is not %s", bad.GetFlag().Name, bad.GetValue(), kind)
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"kvbench/bench"
+	"kvbench/internal/units"
+	"kvbench/model"
+	"kvbench/results"
+)
+
+// route is a way for the bytes: a link's spec, or a fit.
+type route struct {
+	name string
+	cost func(bytes int64) model.Cost
+	// lineRate is what overhead counts from, bytes a second; 0: the cost's own bandwidth.
+	lineRate float64
+	notes    []string
+	fit      *model.Fit // nil for a spec
+}
+
+// bandwidthSteps are the multiples of a link's rate that a sweep shows.
+var bandwidthSteps = []float64{1. / 8, 1. / 4, 1. / 2, 1, 2, 4, 8}
+
+func (f *predictFlags) parseRoutes() ([]route, error) {
+	framing, err := f.parse()
+	if err != nil {
+		return nil, err
+	}
+	steps := []float64{1}
+	if f.sweep == "bandwidth" {
+		steps = bandwidthSteps
+	}
+	var routes []route
+	for _, name := range f.links {
+		link, err := f.parseLink(name, framing)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(routes, func(r route) bool { return r.name == link.Name }) {
+			return nil, usagef("--link names %s twice", link.Name)
+		}
+		for _, step := range steps {
+			l := link
+			if l.BytesPerSecond *= step; step != 1 {
+				l.Name = fmt.Sprintf("%s x%g", link.Name, step)
+			}
+			routes = append(routes, f.specRoute(l, framing))
+		}
+	}
+	if f.fit != "" {
+		r, err := fittedRoute(f.fit)
+		if err != nil {
+			return nil, err
+		}
+		routes = append(routes, r)
+	}
+	if len(routes) == 0 {
+		return nil, usagef("--link is empty: name one, such as 100gbe")
+	}
+	return routes, nil
+}
+
+func (f *predictFlags) parseLink(name string, framing model.Framing) (model.Link, error) {
+	if name == "auto" {
+		return model.Link{}, usagef("--link auto: predict moves nothing, so it has no path whose rate it could read; name the link, such as 100gbe or 25Gbit/s, or give --fit RUN.json of a run over the path")
+	}
+	if name == "" {
+		return model.Link{}, usagef("--link has an empty part: name a link between the commas, such as 100gbe")
+	}
+	link, err := model.ParseLink(name)
+	if err != nil {
+		return link, usagef("--link: %w", err)
+	}
+	return link, asUsage(link.Check(f.mtu, framing))
+}
+
+// specRoute is a link as its data sheet has it.
+func (f *predictFlags) specRoute(l model.Link, framing model.Framing) route {
+	_, _, basis := l.Goodput(f.mtu, framing)
+	return route{
+		name: l.Name, lineRate: l.BytesPerSecond,
+		cost:  func(int64) model.Cost { return model.SpecCost(l, f.mtu, framing, f.alpha, f.gamma) },
+		notes: []string{fmt.Sprintf("%s: %s one way; %s", l.Name, units.BitRate(l.BytesPerSecond), basis)},
+	}
+}
+
+// fittedRoute is the path that a run calibrated.
+func fittedRoute(path string) (route, error) {
+	record, err := results.ReadFile(path)
+	if err != nil {
+		return route{}, err
+	}
+	fit, err := bench.FitOf(record)
+	if err != nil {
+		return route{}, fmt.Errorf("--fit %s: %w", path, err)
+	}
+	notes := []string{fmt.Sprintf("fit: as measured over %s: startup %s, each further layer %s, each descriptor %s, %s",
+		record.Transport.Lane, intervalText(fit.Alpha, units.Seconds), intervalText(fit.Beta, units.Seconds),
+		intervalText(fit.Gamma, units.Seconds), intervalText(fit.Asymptotic(), units.Rate))}
+	for _, n := range append(fit.Notes, fit.Vague()...) {
+		notes = append(notes, "fit: "+n)
+	}
+	return route{name: "fit", cost: fit.CostAt, fit: fit, notes: notes}, nil
+}
+
+// intervalText is a value with its 95 % interval, for people.
+func intervalText(i model.Interval, text func(float64) string) string {
+	if i.High == math.MaxFloat64 {
+		return fmt.Sprintf("%s (from %s on)", text(i.Value), text(i.Low))
+	}
+	return fmt.Sprintf("%s (%s to %s)", text(i.Value), text(i.Low), text(i.High))
+}

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"kvbench/internal/units"
+	"kvbench/model"
+	"kvbench/report"
+)
+
+// column is a column of a prediction: when it is shown to people, and its cell in
+// a row. To programs a cell without a value is not there.
+type column struct {
+	report.Column
+	shown func(*forecast) bool
+	cell  func(entry) report.Cell
+}
+
+// entry is what a row shows.
+type entry struct {
+	*forecast
+	route
+	model.Scenario
+	model.Outcome
+	flips []model.Flip
+	// Of a fit: the transfer's interval, and where not to lean on it.
+	transfer model.Interval
+	vague    bool
+	note     string
+}
+
+var (
+	always      = func(*forecast) bool { return true }
+	never       = func(*forecast) bool { return false }
+	fitted      = func(p *forecast) bool { return p.fit != "" }
+	withPrefill = func(p *forecast) bool { return p.prefill != nil }
+	withSaved   = func(p *forecast) bool { return p.saved != "" }
+	loaded      = func(p *forecast) bool { return p.rates[0] > 0 || p.sweep == "rate" }
+)
+
+// none is a cell that was not asked for.
+var none = report.Cell{Value: report.Absent}
+
+// only shows a cell where it applies.
+func only(applies func(entry) bool, cell func(entry) report.Cell) func(entry) report.Cell {
+	return func(e entry) report.Cell {
+		if !applies(e) {
+			return none
+		}
+		return cell(e)
+	}
+}
+
+// ofFit shows a cell of a fitted row; among them people see a link's as a dash.
+func ofFit(cell func(entry) report.Cell) func(entry) report.Cell {
+	return func(e entry) report.Cell {
+		if e.route.fit == nil {
+			return report.Cell{Value: report.Absent, Text: "-"}
+		}
+		return cell(e)
+	}
+}
+
+func hasPrefill(e entry) bool { return e.prefill != nil }
+func hasLoad(e entry) bool    { return e.ArrivalsPerSecond > 0 }
+
+var predictColumns = []column{
+	{report.Column{Key: "context_tokens", Head: "context"}, always, func(e entry) report.Cell {
+		return report.Cell{Value: e.ContextTokens, Text: units.Tokens(e.ContextTokens)}
+	}},
+	{report.Column{Key: "link", Head: "link"}, always, func(e entry) report.Cell { return textCell(e.name) }},
+	{report.Column{Key: "bytes", Head: "bytes"}, always, func(e entry) report.Cell {
+		return report.Cell{Value: e.Bytes, Text: units.Bytes(e.Bytes)}
+	}},
+	{report.Column{Key: "descriptors"}, never, func(e entry) report.Cell { return report.Cell{Value: e.Descriptors} }},
+	{report.Column{Key: "transfer_seconds", Head: "transfer"}, always, func(e entry) report.Cell { return secondsCell(e.TransferSeconds) }},
+	{report.Column{Key: "transfer_seconds_low"}, never, ofFit(func(e entry) report.Cell { return secondsCell(e.transfer.Low) })},
+	{report.Column{Key: "transfer_seconds_high"}, never, ofFit(func(e entry) report.Cell { return secondsCell(e.transfer.High) })},
+	{report.Column{Head: "95 % interval"}, fitted, ofFit(intervalCell)},
+	{report.Column{Key: "vague"}, never, ofFit(func(e entry) report.Cell { return report.Cell{Value: e.vague} })},
+	{report.Column{Key: "note"}, never, only(func(e entry) bool { return e.note != "" }, func(e entry) report.Cell { return textCell(e.note) })},
+	{report.Column{Key: "overhead_fraction", Head: "overhead"}, always, overheadCell},
+	{report.Column{Key: "prefill_seconds", Head: "prefill"}, withPrefill, only(hasPrefill, func(e entry) report.Cell { return secondsCell(e.PrefillSeconds) })},
+	{report.Column{Key: "transfer_over_prefill", Head: "transfer/prefill"}, withPrefill, only(hasPrefill, func(e entry) report.Cell {
+		return report.Cell{Value: e.TransferOverPrefill, Text: fmt.Sprintf("%.3g", e.TransferOverPrefill)}
+	})},
+	{report.Column{Key: "exposed_seconds", Head: "exposed"}, withPrefill, only(hasPrefill, func(e entry) report.Cell { return secondsCell(e.ExposedSeconds) })},
+	{report.Column{Key: "exposed_fraction", Head: "of TTFT"}, withPrefill, only(hasPrefill, func(e entry) report.Cell { return shareCell(e.ExposedShare) })},
+	{report.Column{Key: "hiding_bytes_per_second", Head: "hides from goodput"}, withPrefill, only(hasPrefill, func(e entry) report.Cell { return rateCell(e.HidingBytesPerSecond) })},
+	{report.Column{Key: "net_gain_seconds", Head: "net gain"}, withSaved, only(func(e entry) bool { return e.SavedKnown }, gainCell)},
+	{report.Column{Key: "arrivals_per_second", Head: "arrivals"}, loaded, only(hasLoad, func(e entry) report.Cell {
+		return report.Cell{Value: e.ArrivalsPerSecond, Text: fmt.Sprintf("%.4g/s", e.ArrivalsPerSecond)}
+	})},
+	{report.Column{Key: "offered_bytes_per_second", Head: "offered"}, loaded, only(hasLoad, func(e entry) report.Cell {
+		return rateCell(model.OfferedBytesPerSecond(e.ArrivalsPerSecond, e.Bytes))
+	})},
+	{report.Column{Key: "utilization", Head: "utilization"}, loaded, only(hasLoad, func(e entry) report.Cell {
+		return report.Cell{Value: e.Queueing.Utilization, Text: fmt.Sprintf("%.3f", e.Queueing.Utilization)}
+	})},
+	{report.Column{Key: "wait_fcfs_seconds", Head: "wait FCFS"}, loaded, only(hasLoad, func(e entry) report.Cell { return secondsCell(e.Queueing.WaitFCFS) })},
+	{report.Column{Key: "wait_ps_seconds", Head: "wait PS"}, loaded, only(hasLoad, func(e entry) report.Cell { return secondsCell(e.Queueing.WaitPS) })},
+	{report.Column{Key: "verdict", Head: "verdict"}, func(p *forecast) bool { return loaded(p) || withPrefill(p) }, verdictCell},
+	{report.Column{Key: "flips"}, never, only(func(e entry) bool { return e.SavedKnown }, func(e entry) report.Cell { return report.Cell{Value: flipRows(e.flips)} })},
+}
+
+// headings names the columns, in text only those that were asked for.
+func (p *forecast) headings() (columns []report.Column) {
+	for _, c := range predictColumns {
+		if !c.shown(p) {
+			c.Head = ""
+		}
+		columns = append(columns, c.Column)
+	}
+	return columns
+}
+
+// row adds a row, and the notes that it needs.
+func (p *forecast) row(r route, s model.Scenario) {
+	e := entry{forecast: p, route: r, Scenario: s, Outcome: s.Outcome(), flips: s.Sensitivity()}
+	if r.fit != nil {
+		e.transfer = r.fit.Predict(s.Layers, s.Descriptors, s.Bytes)
+		e.vague, e.note = caveat(r.fit, s)
+	}
+	var row []report.Cell
+	for _, c := range predictColumns {
+		row = append(row, c.cell(e))
+	}
+	p.table.Rows = append(p.table.Rows, row)
+	where := fmt.Sprintf("%s over %s", units.Tokens(s.ContextTokens), r.name)
+	if e.note != "" {
+		p.table.Notes = append(p.table.Notes, where+": "+e.note)
+	}
+	if line := flipLine(e.flips); line != "" {
+		p.table.Notes = append(p.table.Notes, where+", "+line)
+	}
+}
+
+// caveat says why not to lean on what a fit predicts of a request.
+func caveat(fit *model.Fit, s model.Scenario) (vague bool, note string) {
+	var notes []string
+	if err := fit.TrustworthyFor(s.Layers, s.Descriptors, s.Bytes); err != nil {
+		vague, notes = true, append(notes, "too vague to rely on: "+err.Error())
+	}
+	if outside := fit.Outside(s.Layers, s.Descriptors, s.Bytes); outside != "" {
+		notes = append(notes, "extrapolated, so the interval is too narrow: "+outside)
+	}
+	return vague, strings.Join(notes, "; ")
+}
+
+// mostFlips is how many inputs a line names.
+const mostFlips = 3
+
+// flipLine says which inputs flip the verdict and at what value, the nearest first;
+// empty where there is no verdict to flip.
+func flipLine(flips []model.Flip) string {
+	var at []string
+	for _, f := range flips {
+		if !f.Never && len(at) < mostFlips {
+			at = append(at, f.String())
+		}
+	}
+	switch {
+	case len(flips) == 0:
+		return ""
+	case len(at) == 0:
+		return "the verdict stands: no input within a factor of 1000 flips it"
+	}
+	return "bandwidth as goodput: the verdict flips with " + strings.Join(at, "; ")
+}
+
+// flipRow is a flip for programs; at is null where no value within a factor of 1000 flips the verdict.
+type flipRow struct {
+	Input string   `json:"input"`
+	Unit  string   `json:"unit"`
+	Now   float64  `json:"now"`
+	At    *float64 `json:"at"`
+}
+
+func flipRows(flips []model.Flip) []flipRow {
+	rows := make([]flipRow, len(flips))
+	for i, f := range flips {
+		rows[i] = flipRow{Input: f.Input, Unit: f.Unit, Now: f.Now}
+		if !f.Never {
+			rows[i].At = &f.At
+		}
+	}
+	return rows
+}
+
+func textCell(s string) report.Cell { return report.Cell{Value: s, Text: s} }
+
+func shareCell(v float64) report.Cell {
+	return report.Cell{Value: v, Text: fmt.Sprintf("%.1f %%", 100*v)}
+}
+
+// secondsCell is null for what has no bound.
+func secondsCell(seconds float64) report.Cell {
+	if math.IsInf(seconds, 0) || math.IsNaN(seconds) {
+		return report.Cell{Value: nil, Text: "unbounded"}
+	}
+	return report.Cell{Value: seconds, Text: units.Seconds(seconds)}
+}
+
+// gainCell is the net gain; a queue that grows without end loses all.
+func gainCell(e entry) report.Cell {
+	c := secondsCell(e.NetGainSeconds)
+	if math.IsInf(e.NetGainSeconds, -1) {
+		c.Text = "unbounded loss"
+	}
+	return c
+}
+
+// rateCell is null for a rate that no link has.
+func rateCell(bytesPerSecond float64) report.Cell {
+	if math.IsInf(bytesPerSecond, 0) {
+		return report.Cell{Value: nil, Text: "-"}
+	}
+	return report.Cell{Value: bytesPerSecond, Text: units.BitRate(bytesPerSecond)}
+}
+
+func intervalCell(e entry) report.Cell {
+	return report.Cell{Text: units.Seconds(e.transfer.Low) + " to " + units.Seconds(e.transfer.High)}
+}
+
+// overheadCell is the share of the time that the line rate alone does not explain.
+func overheadCell(e entry) report.Cell {
+	lineRate := e.lineRate
+	if lineRate == 0 {
+		lineRate = e.Path.BytesPerSecond
+	}
+	if e.TransferSeconds <= 0 {
+		return shareCell(0)
+	}
+	return shareCell(1 - float64(e.Bytes)/lineRate/e.TransferSeconds)
+}
+
+func verdictCell(e entry) report.Cell {
+	switch {
+	case hasPrefill(e):
+		return textCell(e.Explain(e.Outcome))
+	case hasLoad(e) && e.Queueing.Stable:
+		return textCell("stable")
+	case hasLoad(e):
+		return textCell("unstable: requests arrive faster than the link moves them")
+	}
+	return none
+}
