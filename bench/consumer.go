@@ -24,6 +24,7 @@ type Consumer struct {
 	Transports []transport.Transport
 	Control    control.Options
 	Limits     Limits
+	Device     string // this side's transport.Config.Device
 	Host       func(local net.Addr) hostinfo.Host
 	// Log gets a line for each thing that a person would want to know. It may be called concurrently.
 	Log func(format string, args ...any)

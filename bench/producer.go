@@ -198,9 +198,6 @@ func (r *run) connect(ctx context.Context, t transport.Transport) error {
 	}
 	r.outcome.Producer.Host = r.Host(hostinfo.PathAddr(r.conn))
 	r.outcome.Consumer.Host = a.Host
-	if err := r.allocate(ctx); err != nil {
-		return err
-	}
 	cfg := r.plan.configure(r.cells)
 	start := time.Now()
 	for range r.plan.Workers {
@@ -208,7 +205,7 @@ func (r *run) connect(ctx context.Context, t transport.Transport) error {
 			return err
 		}
 	}
-	r.setup.ConnectSeconds = time.Since(start).Seconds()
+	r.setup.ConnectSeconds = r.connectTime(start)
 	var done ready
 	if err := r.conn.Expect(kindReady, &done, r.plan.patience(r.cells)); err != nil {
 		return err
@@ -226,7 +223,7 @@ func (r *run) dialWorker(ctx context.Context, t transport.Transport, addr transp
 		if err != nil {
 			return err
 		}
-		if err := r.addTarget(tg); err != nil {
+		if err := r.addTarget(ctx, tg); err != nil {
 			return err
 		}
 		var joined struct{}
@@ -236,7 +233,7 @@ func (r *run) dialWorker(ctx context.Context, t transport.Transport, addr transp
 	if err != nil {
 		return err
 	}
-	return r.addInitiator(in)
+	return r.addInitiator(ctx, in)
 }
 
 // listen hands out the consumer's messages.

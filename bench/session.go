@@ -47,6 +47,7 @@ func (s *session) prepare(ctx context.Context) (transport.Transport, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.plan.Config.Device = s.consumer.Device
 	if err := usable(ctx, t, s.plan); err != nil {
 		return nil, err
 	}
@@ -139,16 +140,13 @@ func (s *session) connect(ctx context.Context, t transport.Transport) error {
 	if err := s.conn.Send(kindAccept, accept{Address: l.Address(), Host: s.consumer.Host(hostinfo.PathAddr(s.conn)), Build: s.consumer.Control.Build}); err != nil {
 		return err
 	}
-	if err := s.allocate(ctx); err != nil {
-		return err
-	}
 	start := time.Now()
 	for range s.plan.Workers {
 		if err := s.acceptWorker(ctx, l); err != nil {
 			return fmt.Errorf("accept data connection: %w", err)
 		}
 	}
-	s.setup.ConnectSeconds = time.Since(start).Seconds()
+	s.setup.ConnectSeconds = s.connectTime(start)
 	return s.conn.Send(kindReady, ready{Setup: s.setup, CopyRate: hostinfo.CopyRate()})
 }
 
@@ -160,7 +158,7 @@ func (s *session) acceptWorker(ctx context.Context, l transport.Listener) error 
 		if err != nil {
 			return err
 		}
-		if err := s.addInitiator(in); err != nil {
+		if err := s.addInitiator(ctx, in); err != nil {
 			return err
 		}
 		return s.conn.Send(kindJoined, struct{}{})
@@ -169,7 +167,7 @@ func (s *session) acceptWorker(ctx context.Context, l transport.Listener) error 
 	if err != nil {
 		return err
 	}
-	return s.addTarget(t)
+	return s.addTarget(ctx, t)
 }
 
 // whileThere accepts, but no longer than the producer is there: one that has gone

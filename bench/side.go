@@ -20,8 +20,10 @@ type side struct {
 	plan  Plan
 	cells []cell
 	conn  *control.Conn
-	mem   *hostmem.Buffer
 	span  int64 // memory of one worker
+
+	images [][]byte          // by worker
+	mem    []*hostmem.Buffer // what is not the endpoints' own
 
 	initiators []*initiator
 	targets    []*target
@@ -31,36 +33,26 @@ type side struct {
 	setup results.Setup
 }
 
-// allocate makes the memory of all workers, filled with noise, which also brings
-// every page in.
-func (s *side) allocate(ctx context.Context) error {
+// place makes a worker's memory, filled with noise, which also brings every page
+// in, and registers it with the worker's endpoint.
+func (s *side) place(ctx context.Context, e transport.Endpoint, worker int) (transport.Region, error) {
 	start := time.Now()
-	mem, err := hostmem.Alloc(s.span*int64(s.plan.Workers), hostmem.Options{HugePages: s.plan.HugePages, Lock: s.plan.Lock})
+	m, err := s.memory(e)
 	if err != nil {
-		return err
+		return transport.Region{}, fmt.Errorf("make memory of worker %d: %w", worker, err)
 	}
-	s.mem = mem
+	s.images = append(s.images, m.Bytes)
 	const step = 64 << 20 // so that an interrupt need not wait for all of it
-	for at := 0; at < len(mem.Bytes); at += step {
+	for at := 0; at < len(m.Bytes); at += step {
 		if err := ctx.Err(); err != nil {
-			return err
+			return transport.Region{}, err
 		}
-		payload.Noise(mem.Bytes[at:min(at+step, len(mem.Bytes))], s.plan.RunID+uint64(at))
+		payload.Noise(m.Bytes[at:min(at+step, len(m.Bytes))], s.plan.RunID+uint64(worker)*uint64(s.span)+uint64(at))
 	}
-	s.setup.MemoryBytes = int64(len(mem.Bytes))
-	s.setup.AllocateSeconds = time.Since(start).Seconds()
-	return nil
-}
-
-// image is a worker's memory.
-func (s *side) image(worker int) []byte {
-	return s.mem.Bytes[int64(worker)*s.span : int64(worker+1)*s.span]
-}
-
-// register makes a worker's memory known to its endpoint.
-func (s *side) register(e transport.Endpoint, worker int) (transport.Region, error) {
-	start := time.Now()
-	r, err := e.Register(transport.HostBytes(s.image(worker)))
+	s.setup.MemoryBytes += int64(len(m.Bytes))
+	s.setup.AllocateSeconds += time.Since(start).Seconds()
+	start = time.Now()
+	r, err := e.Register(m)
 	s.setup.RegisterSeconds += time.Since(start).Seconds()
 	if err != nil {
 		return r, fmt.Errorf("register memory of worker %d: %w", worker, err)
@@ -68,11 +60,36 @@ func (s *side) register(e transport.Endpoint, worker int) (transport.Region, err
 	return r, nil
 }
 
+// memory is what the endpoint makes, where it has its own way, or the host's.
+func (s *side) memory(e transport.Endpoint) (transport.Memory, error) {
+	if a, ok := e.(transport.Allocator); ok && s.span > 0 {
+		m, err := a.Allocate(s.span)
+		if !errors.Is(err, transport.ErrUnsupported) {
+			return m, err
+		}
+	}
+	mem, err := hostmem.Alloc(s.span, hostmem.Options{HugePages: s.plan.HugePages, Lock: s.plan.Lock})
+	if err != nil {
+		return transport.Memory{}, err
+	}
+	s.mem = append(s.mem, mem)
+	return transport.HostBytes(mem.Bytes), nil
+}
+
+// image is a worker's memory.
+func (s *side) image(worker int) []byte { return s.images[worker] }
+
+// connectTime is how long the workers' connections took since start, less what
+// their memory took.
+func (s *side) connectTime(start time.Time) float64 {
+	return time.Since(start).Seconds() - s.setup.AllocateSeconds - s.setup.RegisterSeconds
+}
+
 // addTarget registers a target's memory and sends the peer what it needs to reach it.
-func (s *side) addTarget(t transport.Target) error {
+func (s *side) addTarget(ctx context.Context, t transport.Target) error {
 	w := len(s.targets)
 	s.targets = append(s.targets, &target{Target: t, worker: w, ordered: s.plan.Direction == Push})
-	r, err := s.register(t, w)
+	r, err := s.place(ctx, t, w)
 	if err != nil {
 		return err
 	}
@@ -84,12 +101,12 @@ func (s *side) addTarget(t transport.Target) error {
 }
 
 // addInitiator registers an initiator's memory and awaits the peer's.
-func (s *side) addInitiator(in transport.Initiator) error {
+func (s *side) addInitiator(ctx context.Context, in transport.Initiator) error {
 	w := len(s.initiators)
 	i := &initiator{Initiator: in, op: s.plan.Direction.op(), record: newRecord()}
 	s.initiators = append(s.initiators, i)
 	var err error
-	if i.local, err = s.register(in, w); err != nil {
+	if i.local, err = s.place(ctx, in, w); err != nil {
 		return err
 	}
 	var peer region
@@ -146,9 +163,11 @@ func (s *side) disconnect() error {
 // close gives everything back.
 func (s *side) close() error {
 	err := s.disconnect()
-	if s.mem != nil {
-		err = errors.Join(err, s.mem.Close())
+	s.images = nil
+	for _, m := range s.mem {
+		err = errors.Join(err, m.Close())
 	}
+	s.mem = nil
 	return err
 }
 
@@ -179,6 +198,14 @@ func pick(transports []transport.Transport, name string) (transport.Transport, e
 func usable(ctx context.Context, t transport.Transport, p Plan) error {
 	if err := t.Probe(ctx); err != nil {
 		return err
+	}
+	if c, ok := t.(transport.Checker); ok {
+		if err := c.Check(ctx, p.Config); err != nil {
+			if errors.Is(err, transport.ErrUnsupported) {
+				return &PlanError{err}
+			}
+			return err
+		}
 	}
 	can := t.Capabilities()
 	if p.Direction == Push && !can.Write || p.Direction == Pull && !can.Read {

@@ -26,6 +26,7 @@ type consumerFlags struct {
 	token       string
 	insecure    bool
 	tls         tlsFlags
+	device      string
 	untilEOF    bool
 }
 
@@ -52,6 +53,7 @@ through.`,
 	flags.IntVar(&f.maxSessions, "max-sessions", 1, "runs served at a time")
 	flags.StringVar(&f.token, "token", "", "secret that producers must know")
 	flags.BoolVar(&f.insecure, "insecure", false, "ask for no token beyond loopback: anyone who reaches the port may use this host's memory")
+	registerDevice(cmd, &f.device)
 	f.tls.register(cmd)
 	flags.BoolVar(&f.untilEOF, "until-eof", false, "end when standard input does")
 	flags.Lookup("until-eof").Hidden = true
@@ -100,6 +102,7 @@ func (a *app) consume(ctx context.Context, f *consumerFlags) error {
 		Transports: a.transports,
 		Control:    control.Options{Token: f.token, Build: version(), TLS: secure},
 		Limits:     limits,
+		Device:     f.device,
 		Host:       hostinfo.Gather,
 		Log: func(format string, args ...any) {
 			mu.Lock()

@@ -87,6 +87,21 @@ var idleFlags = []idle{
 		"in a closed loop: add --rate, such as 10/s",
 	},
 	{
+		runCommands, []string{"lane", "rdma-op"},
+		func(s settings) bool { return !s.is("transport", "rdma") },
+		"without --transport rdma: add it",
+	},
+	{
+		runCommands, []string{"socket-buffer"},
+		func(s settings) bool { return s.is("transport", "rdma") },
+		"on rdma, whose sockets are UCX's (UCX_TCP_SNDBUF): leave it out",
+	},
+	{
+		runCommands, []string{"hugepages", "lock"},
+		func(s settings) bool { return s.is("lane", "shm") },
+		"on lane shm, whose memory UCX makes (UCX_ALLOC_PRIO): leave it out",
+	},
+	{
 		runCommands, []string{"requests"},
 		func(s settings) bool { return !s.is("duration", "0s") },
 		"beside --duration, which measures for so long instead: leave one of the two out",

@@ -31,7 +31,7 @@ a network.`,
 			var peer *consumerProcess
 			err := a.measure(cmd, &f, func(ctx context.Context) (*bench.Producer, error) {
 				var err error
-				if peer, err = startConsumer(ctx); err != nil {
+				if peer, err = startConsumer(ctx, f.device); err != nil {
 					return nil, err
 				}
 				return &bench.Producer{
@@ -62,13 +62,13 @@ type consumerProcess struct {
 }
 
 // startConsumer starts a consumer on a port of its own, with a token of its own.
-func startConsumer(ctx context.Context) (*consumerProcess, error) {
+func startConsumer(ctx context.Context, device string) (*consumerProcess, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program to start the consumer: %w", err)
 	}
 	p := &consumerProcess{token: control.NewToken(), done: make(chan error, 1)}
-	p.cmd = exec.Command(self, "consumer", "--listen", "127.0.0.1:0", "--once", "--until-eof")
+	p.cmd = exec.Command(self, "consumer", "--listen", "127.0.0.1:0", "--once", "--until-eof", "--device", device)
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "KVBENCH_") { // meant for this process, not for that one
 			p.cmd.Env = append(p.cmd.Env, v)

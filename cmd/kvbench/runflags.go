@@ -38,6 +38,9 @@ type runFlags struct {
 	streams      int
 	busyPoll     bool
 	socketBuffer string
+	device       string
+	lane         string
+	rdmaOp       string
 
 	out    string
 	format string
@@ -61,7 +64,10 @@ func (f *runFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.verify, "verify", "stamp", "what is checked of the bytes that arrive: none, stamp (both ends of each block) or full")
 	flags.BoolVar(&f.hugePages, "hugepages", false, "ask the kernel for transparent huge pages on both sides")
 	flags.BoolVar(&f.lock, "lock", false, "lock the memory, so that it cannot be swapped out")
-	flags.StringVar(&f.transport, "transport", "tcp", "what carries the data")
+	flags.StringVar(&f.transport, "transport", "tcp", "what carries the data: tcp or rdma (UCX)")
+	registerDevice(cmd, &f.device)
+	flags.StringVar(&f.lane, "lane", "", "rdma: what must carry the data, rc, dc, ud, tcp or shm (default: any RDMA lane); a run on another fails")
+	flags.StringVar(&f.rdmaOp, "rdma-op", "", "rdma: put or am (active messages) to push, get to pull (default: put, get)")
 	flags.IntVar(&f.streams, "streams", 1, "TCP connections that share each transfer")
 	flags.BoolVar(&f.busyPoll, "busy-poll", false, "spin for data instead of sleeping")
 	flags.StringVar(&f.socketBuffer, "socket-buffer", "", "socket buffer of each connection, such as 4MiB (default: the kernel's choice)")
@@ -76,7 +82,7 @@ func (f *runFlags) plan() (bench.Plan, bench.Load, error) {
 		Workers:   f.concurrency,
 		HugePages: f.hugePages,
 		Lock:      f.lock,
-		Config:    transport.Config{Streams: f.streams, BusyPoll: f.busyPoll},
+		Config:    transport.Config{Streams: f.streams, BusyPoll: f.busyPoll, Device: f.device, Lane: f.lane, Operation: f.rdmaOp},
 	}
 	l := bench.Load{Requests: f.requests, Duration: f.duration, Warmup: f.warmup, Seed: f.shape.seed}
 	var err error
@@ -97,6 +103,9 @@ func (f *runFlags) plan() (bench.Plan, bench.Load, error) {
 	}
 	if p.Direction, err = bench.ParseDirection(f.direction); err != nil {
 		return p, l, usagef("--direction: %w", err)
+	}
+	if err = checkOperation(f.rdmaOp, p.Direction); err != nil {
+		return p, l, err
 	}
 	if p.Verify, err = payload.ParseDepth(f.verify); err != nil {
 		return p, l, usagef("--verify: %w", err)
@@ -174,4 +183,25 @@ func (f *runFlags) estimatePrefill(specs []payload.Spec) ([]time.Duration, error
 		lengths[i] = time.Duration(seconds * float64(time.Second))
 	}
 	return lengths, nil
+}
+
+// registerDevice adds the flag that names this side's device.
+func registerDevice(cmd *cobra.Command, device *string) {
+	cmd.Flags().StringVar(device, "device", "", "device of this side that must carry the data, such as eth0 or mlx5_0:1 (default: tcp: as routed; rdma: UCX's choice)")
+}
+
+// checkOperation holds --rdma-op against the direction: the producer puts or sends,
+// the consumer gets.
+func checkOperation(op string, d bench.Direction) error {
+	fits := map[string]bench.Direction{"put": bench.Push, "am": bench.Push, "get": bench.Pull}
+	want, known := fits[op]
+	switch {
+	case op == "":
+		return nil
+	case !known:
+		return usagef("--rdma-op %q is not known: choose put, am or get", op)
+	case want != d:
+		return usagef("--rdma-op %s cannot %s: add --direction %s, or choose another operation", op, d, want)
+	}
+	return nil
 }

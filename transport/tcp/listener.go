@@ -51,6 +51,10 @@ func (Transport) Listen(ctx context.Context, cfg transport.Config) (transport.Li
 	if err != nil {
 		return nil, fmt.Errorf("listen for data streams: %w", err)
 	}
+	if err := checkDevice(cfg.Device, n.Addr()); err != nil {
+		n.Close()
+		return nil, err
+	}
 	l := &listener{
 		cfg: cfg, net: n, closing: make(chan struct{}),
 		initiators: make(chan *connection, maxGreeting), targets: make(chan *connection, maxGreeting),

@@ -1,12 +1,14 @@
 package tcp
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
 	"net"
 	"time"
 
+	"kvbench/internal/hostinfo"
 	"kvbench/transport"
 )
 
@@ -85,7 +87,24 @@ func dial(ctx context.Context, to transport.Address, cfg transport.Config, as ro
 		}
 		streams = append(streams, s)
 	}
-	return newConnection(cfg, streams), nil
+	c := newConnection(cfg, streams)
+	if err := checkDevice(cfg.Device, hostinfo.PathAddr(streams[0].conn)); err != nil {
+		c.fail(err)
+		return nil, err
+	}
+	return c, nil
+}
+
+// checkDevice fails where data at a local address does not travel over the device
+// that was asked for.
+func checkDevice(want string, local net.Addr) error {
+	if want == "" {
+		return nil
+	}
+	if got := hostinfo.DeviceOf(local).Name; got != want {
+		return fmt.Errorf("%w: asked for device %s, and the address %v is on %s: use an address of %[2]s, or change the route (ip route get ADDRESS)", transport.ErrUnavailable, want, local, cmp.Or(got, "no device that is known"))
+	}
+	return nil
 }
 
 func dialStream(ctx context.Context, hostPort string, h hello, cfg transport.Config) (*stream, error) {
