@@ -59,10 +59,13 @@ func (t tree) rdmaDevices() ([]RDMADevice, Fault) {
 	for _, name := range t.names(rdmaClass) {
 		devices = append(devices, t.rdmaDevice(name))
 	}
-	if len(devices) == 0 {
-		return nil, noDevices(t.missing(rdmaClass))
+	switch {
+	case len(devices) > 0:
+		return devices, Fault{}
+	case !t.exists("sys/class"):
+		return nil, Fault{"RDMA devices cannot be listed: /sys is not there", "mount sysfs at /sys; in a container, do not mask it"}
 	}
-	return devices, Fault{}
+	return nil, noDevices(t.missing(rdmaClass))
 }
 
 func (t tree) rdmaDevice(name string) RDMADevice {
