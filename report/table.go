@@ -55,6 +55,7 @@ type Table struct {
 	Columns []Column
 	Rows    [][]Cell
 	Notes   []string // lines under the text table
+	Left    bool     // text stands at the left of its column: for words rather than numbers
 }
 
 // Write prints the table.
@@ -70,14 +71,19 @@ func (t Table) Write(w io.Writer, f Format) error {
 
 func (t Table) writeText(w io.Writer) error {
 	var b bytes.Buffer
-	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	align, end := tabwriter.AlignRight, "\t"
+	if t.Left {
+		align, end = 0, "" // the last column needs no padding
+	}
+	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', align)
 	line := func(text func(int) string) {
+		var cells []string
 		for i, c := range t.Columns {
 			if c.Head != "" {
-				fmt.Fprint(tw, printable(text(i)), "\t")
+				cells = append(cells, printable(text(i)))
 			}
 		}
-		fmt.Fprintln(tw)
+		fmt.Fprintln(tw, strings.Join(cells, "\t")+end)
 	}
 	line(func(i int) string { return t.Columns[i].Head })
 	for _, row := range t.Rows {

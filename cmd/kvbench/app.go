@@ -104,6 +104,7 @@ measurement against what arithmetic predicts.
   kvbench consumer      on the decode host, then
   kvbench producer      on the prefill host
   kvbench predict       the arithmetic alone
+  kvbench devices       what this host can move data with
 
 Every flag can be given in the environment as KVBENCH_<FLAG>.
 Exit status: 0 done, 1 failed, 2 wrong usage, 3 outside tolerance, 4 data arrived wrong.`,
@@ -115,7 +116,7 @@ Exit status: 0 done, 1 failed, 2 wrong usage, 3 outside tolerance, 4 data arrive
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{inPlainWords(err)} })
-	root.AddCommand(a.loopbackCommand(), a.consumerCommand(), a.producerCommand(), a.shapeCommand(), a.predictCommand(), a.checkCommand(), a.versionCommand())
+	root.AddCommand(a.loopbackCommand(), a.consumerCommand(), a.producerCommand(), a.shapeCommand(), a.predictCommand(), a.checkCommand(), a.devicesCommand(), a.versionCommand())
 	for _, c := range root.Commands() {
 		if c.Args == nil {
 			c.Args = cobra.NoArgs

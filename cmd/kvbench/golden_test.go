@@ -129,7 +129,7 @@ func TestGolden(t *testing.T) {
 }
 
 func TestGoldenHelp(t *testing.T) {
-	for _, command := range []string{"", "loopback", "consumer", "producer", "shape", "predict", "check", "version"} {
+	for _, command := range []string{"", "loopback", "consumer", "producer", "shape", "predict", "check", "devices", "version"} {
 		got := kvbench(t, append(strings.Fields(command), "--help")...)
 		got.want(t, exitDone)
 		golden(t, strings.TrimPrefix(command+"-help.golden", "-"), []byte(got.stdout))

@@ -15,7 +15,7 @@ type PortCounters struct {
 	// devices have none of these.
 	Port map[string]uint64 `json:"port,omitempty"`
 	// Hardware has what hw_counters/ holds, by the driver's names. The kernel may
-	// answer with values of up to 10 ms ago (hw_counters/lifespan).
+	// answer with values as old as hw_counters/lifespan says, around 10 ms.
 	Hardware map[string]uint64 `json:"hardware,omitempty"`
 }
 

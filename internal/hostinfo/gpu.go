@@ -36,6 +36,8 @@ func (t tree) gpus() ([]GPU, Fault) {
 
 func (t tree) noGPU() Fault {
 	switch idle := t.nvidiaOnBus(); {
+	case !t.exists("proc/self"):
+		return Fault{"GPUs cannot be listed, nor limits read: /proc is not there", "mount proc at /proc"}
 	case t.exists("proc/driver/nvidia"):
 		return Fault{"the NVIDIA driver is loaded and shows no GPU to this process", "in a container: docker --gpus all, or the cluster's GPU device plugin; on the host, look at nvidia-smi and dmesg"}
 	case len(idle) > 0:

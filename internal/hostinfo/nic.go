@@ -9,7 +9,7 @@ import (
 	"kvbench/internal/units"
 )
 
-// Class says what is behind a network interface.
+// Class says what is behind a network interface; it is empty where sysfs does not show the interface.
 type Class string
 
 // The classes.
@@ -42,7 +42,7 @@ func (t tree) describe(n *NIC) {
 		n.Class = Loopback
 	case t.exists(class, n.Name, "device"):
 		n.Class = Physical
-	default:
+	case t.exists(class, n.Name), n.Type != "":
 		n.Class = Virtual
 	}
 	n.BytesPerSecond = t.lineRate(n.Name)
@@ -117,7 +117,7 @@ func (p RDMAPort) overIPoIB(address net.HardwareAddr) bool {
 
 // sortNICs puts what data can leave the host through first.
 func sortNICs(nics []NIC) {
-	rank := map[Class]int{Physical: 0, Virtual: 1, Loopback: 2}
+	rank := map[Class]int{Physical: 0, "": 1, Virtual: 2, Loopback: 3}
 	slices.SortFunc(nics, func(a, b NIC) int {
 		return cmp.Or(rank[a.Class]-rank[b.Class], compareNames(a.Name, b.Name))
 	})

@@ -33,7 +33,7 @@ type RDMAPort struct {
 	State          string  // ACTIVE, DOWN, INIT, ARMED
 	PhysicalState  string  // LinkUp, Polling, Disabled, ...
 	LinkLayer      string  // InfiniBand or Ethernet
-	BytesPerSecond float64 // of the link, one way
+	BytesPerSecond float64 // of the link, one way; what software claims means nothing, so its is 0
 	Lanes          string  // how that comes about, such as 4X EDR
 	// MTU is the largest payload of a packet in bytes, where it can be told: on
 	// Ethernet it follows from the network interface's. InfiniBand's is not in sysfs.
@@ -59,10 +59,13 @@ func (t tree) rdmaDevices() ([]RDMADevice, Fault) {
 	for _, name := range t.names(rdmaClass) {
 		devices = append(devices, t.rdmaDevice(name))
 	}
-	if len(devices) == 0 {
-		return nil, noDevices(t.missing(rdmaClass))
+	switch {
+	case len(devices) > 0:
+		return devices, Fault{}
+	case !t.exists("sys/class"):
+		return nil, Fault{"RDMA devices cannot be listed: /sys is not there", "mount sysfs at /sys; in a container, do not mask it"}
 	}
-	return devices, Fault{}
+	return nil, noDevices(t.missing(rdmaClass))
 }
 
 func (t tree) rdmaDevice(name string) RDMADevice {
@@ -81,7 +84,11 @@ func (t tree) rdmaDevice(name string) RDMADevice {
 	d.Node, d.Fault = t.verbsNode(name)
 	for _, number := range at.names("ports") {
 		if n, err := strconv.Atoi(number); err == nil {
-			d.Ports = append(d.Ports, t.rdmaPort(name, n))
+			p := t.rdmaPort(name, n)
+			if d.Software {
+				p.BytesPerSecond, p.Lanes = 0, ""
+			}
+			d.Ports = append(d.Ports, p)
 		}
 	}
 	return d

@@ -87,10 +87,13 @@ func (p RDMAPort) fault() Fault {
 
 func (p RDMAPort) down() Fault {
 	reason := fmt.Sprintf("the port is %s, its link %s", p.State, cmp.Or(p.PhysicalState, "in an unknown state"))
-	if p.LinkLayer == "InfiniBand" {
+	switch {
+	case p.LinkLayer == "InfiniBand":
 		return Fault{reason, "look at the cable and at the switch's port; if it is Disabled: ibportstate, or the driver's settings"}
+	case p.PhysicalState == "Disabled":
+		return Fault{reason, fmt.Sprintf("ip link set %s up", p.interfaceName())}
 	}
-	return Fault{reason, fmt.Sprintf("ip link set %s up, then look at the cable and at the switch's port", p.interfaceName())}
+	return Fault{reason, fmt.Sprintf("look at the cable and at the switch's port of %s", p.interfaceName())}
 }
 
 func (p RDMAPort) address() string {

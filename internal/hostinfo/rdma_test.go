@@ -96,15 +96,23 @@ func TestSoftwareDevices(t *testing.T) {
 	}
 	contains(t, "siw0", siw.Fault, "no uverbs device", "modprobe ib_uverbs")
 	p := rxe.Ports[0]
-	// 2.5 Gbit/s; an interface with 4200 bytes carries 4096 and 96 of headers.
-	if p.BytesPerSecond != 312.5e6 || p.MTU != 4096 || !slices.Equal(p.Netdevs, []string{"d0"}) {
+	// The 2.5 Gbit/s that it claims are no rate; an interface with 4200 bytes carries 4096 and 96 of headers.
+	if p.BytesPerSecond != 0 || p.Lanes != "" || p.MTU != 4096 || !slices.Equal(p.Netdevs, []string{"d0"}) || len(p.GIDs) != 2 {
 		t.Errorf("port %+v", p)
+	}
+	for _, g := range p.GIDs {
+		if g.Type != "RoCE v2" || g.Netdev != "d0" {
+			t.Errorf("GID %+v", g)
+		}
 	}
 	contains(t, "port", p.Fault, "DOWN", "Disabled", "ip link set d0 up")
 }
 
 func TestNoDevices(t *testing.T) {
 	root := tree(t.TempDir())
+	if err := os.MkdirAll(root.path("sys/class/net"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	_, f := root.rdmaDevices()
 	contains(t, "no class", f, "no RDMA support loaded", "modprobe rdma_rxe")
 	if err := os.MkdirAll(root.path(rdmaClass), 0o755); err != nil {
@@ -215,7 +223,7 @@ func TestPortCounters(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("counters %v, want %v", got, want)
 	}
-	if got, err := plant(t, "rxe").portCounters("rxe0", 1); err != nil || len(got.Port) != 0 || got.Hardware["sent_pkts"] != 100 {
+	if got, err := plant(t, "rxe").portCounters("rxe0", 1); err != nil || len(got.Port) != 0 || len(got.Hardware) != 4 || got.Hardware["sent_pkts"] != 100 {
 		t.Errorf("a software device: %v, %v", got, err)
 	}
 	for _, c := range []struct {

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"kvbench/internal/hostinfo"
+	"kvbench/report"
+	"kvbench/transport"
+)
+
+func (a *app) devicesCommand() *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:   "devices",
+		Short: "Show what this host can move data with, and what is in the way",
+		Long: `devices lists the network interfaces, RDMA devices, GPUs, NUMA nodes and memory
+limits of this host, and the transports of this build. What cannot be used is
+followed by the reason and by how to mend it. It changes nothing, and its exit
+status is 0 whatever is missing.`,
+		Example: `  kvbench devices
+  kvbench devices --format json | jq '.rows[] | select(.usable == false)'`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkFormat(format); err != nil {
+				return err
+			}
+			return a.devices(cmd.Context(), format)
+		},
+	}
+	registerFormat(cmd, &format)
+	return cmd
+}
+
+func (a *app) devices(ctx context.Context, format string) error {
+	view := report.DevicesView{Inventory: hostinfo.Inspect()}
+	for _, t := range a.transports {
+		view.Transports = append(view.Transports, probe(ctx, t))
+	}
+	if format == string(report.Text) {
+		return view.WriteText(a.out)
+	}
+	return a.print(view.Table(), format)
+}
+
+// probe asks a transport whether it can be used here, and for its lanes.
+func probe(ctx context.Context, t transport.Transport) report.TransportState {
+	s := report.TransportState{Name: t.Name(), Capabilities: t.Capabilities(), Err: t.Probe(ctx)}
+	if l, ok := t.(transport.LaneLister); ok {
+		lanes, err := l.Lanes(ctx)
+		s.Lanes, s.Err = lanes, cmp.Or(s.Err, err)
+	}
+	return s
+}

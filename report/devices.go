@@ -1,0 +1,196 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"kvbench/internal/hostinfo"
+	"kvbench/transport"
+)
+
+// TransportState is what a transport of the build says of itself on this host.
+type TransportState struct {
+	Name         string
+	Capabilities transport.Capabilities
+	Err          error // why it cannot be used; nil where it can
+	Lanes        []transport.Lane
+}
+
+// DevicesView is what `kvbench devices` shows: what a host has, and which transports
+// and lanes can use it.
+type DevicesView struct {
+	Inventory  hostinfo.Inventory
+	Transports []TransportState
+}
+
+// Table has all of it for programs: a row a thing, of the kind that its first key
+// names. A row has the keys of its kind only; CSV has the columns of all kinds.
+func (v DevicesView) Table() Table {
+	sections := v.sections()
+	var t Table
+	place := make(map[string]int)
+	for _, key := range keysOf(sections) {
+		place[key] = len(t.Columns)
+		t.Columns = append(t.Columns, Column{key, key})
+	}
+	for _, s := range sections {
+		if s.kind == "" {
+			continue
+		}
+		for _, cells := range s.rows {
+			row := slices.Repeat([]Cell{{Value: Absent}}, len(t.Columns))
+			row[place["kind"]] = Cell{s.kind, s.kind}
+			for i, c := range cells {
+				if key := s.columns[i].Key; key != "" {
+					row[place[key]] = c
+				}
+			}
+			t.Rows = append(t.Rows, row)
+		}
+	}
+	return t
+}
+
+// keysOf lists the keys of all kinds, each once: the kind first, what is wrong last.
+func keysOf(sections []section) []string {
+	first, last := []string{"kind"}, []string{"reason", "mend"}
+	for _, s := range sections {
+		for _, c := range s.columns {
+			if c.Key != "" && !slices.Contains(first, c.Key) && !slices.Contains(last, c.Key) {
+				first = append(first, c.Key)
+			}
+		}
+	}
+	return append(first, last...)
+}
+
+// WriteText prints a short table for each kind, and under it what cannot be used.
+func (v DevicesView) WriteText(w io.Writer) error {
+	var b bytes.Buffer
+	for _, s := range v.sections() {
+		if s.title == "" {
+			continue
+		}
+		if b.Len() > 0 {
+			fmt.Fprintln(&b)
+		}
+		if err := s.writeText(&b); err != nil {
+			return err
+		}
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// sections are the kinds in the order in which they are shown.
+func (v DevicesView) sections() []section {
+	i := v.Inventory
+	ports := portsOf(i.RDMA)
+	return []section{
+		newSection("nic", "Network interfaces", i.NICs, nicColumns, func(n hostinfo.NIC) (string, hostinfo.Fault) { return n.Name, n.Fault }).lacking(i.Missing, "nic"),
+		newSection("rdma", "RDMA devices", ports, rdmaColumns, port.fault).lacking(i.Missing, "rdma"),
+		newSection("", "GIDs of RDMA ports", gidsOf(ports), gidColumns, nil).optional(),
+		newSection("", "Counters of RDMA ports", countersOf(ports), counterColumns, nil).optional(),
+		newSection("gpu", "GPUs", i.GPUs, gpuColumns, nil).lacking(i.Missing, "gpu"),
+		newSection("numa", "NUMA nodes", i.NUMA, numaColumns, nil).optional(),
+		newSection("limit", "Limits", limitsOf(i.Limits, i.Missing), limitColumns, limit.fault).optional(),
+		newSection("transport", "Transports of this build", v.Transports, transportColumns, transportFault),
+		newSection("lane", "Lanes", lanesOf(v.Transports), laneColumns, lane.fault).optional(),
+		newSection("missing", "", i.Missing, missingColumns, nil),
+	}
+}
+
+// section is one kind: its rows, and the sentences under them. Without a kind it
+// is for people only, without a title for programs only.
+type section struct {
+	kind, title string
+	columns     []Column
+	rows        [][]Cell
+	faults      []string
+}
+
+// column is a column of a kind and how a thing of that kind fills it.
+type column[T any] struct {
+	key, head string
+	cell      func(T) Cell
+}
+
+// newSection makes a row of each thing. fault, where there is one, names a thing and says what is wrong with it.
+func newSection[T any](kind, title string, things []T, columns []column[T], fault func(T) (string, hostinfo.Fault)) section {
+	s := section{kind: kind, title: title}
+	for _, c := range columns {
+		s.columns = append(s.columns, Column{c.key, c.head})
+	}
+	for _, thing := range things {
+		row := make([]Cell, len(columns))
+		for i, c := range columns {
+			row[i] = c.cell(thing)
+		}
+		s.rows = append(s.rows, row)
+		if fault != nil {
+			s.faults = append(s.faults, sentences(fault(thing))...)
+		}
+	}
+	return s
+}
+
+// sentences says of a thing that has a fault what it is and how to mend it.
+func sentences(name string, f hostinfo.Fault) []string {
+	if f.Reason == "" {
+		return nil
+	}
+	lines := []string{name + ": " + f.Reason}
+	if f.Mend != "" {
+		lines = append(lines, "  mend: "+f.Mend)
+	}
+	return lines
+}
+
+// lacking adds why there is nothing of the kind that a section is about.
+func (s section) lacking(missing []hostinfo.Missing, name string) section {
+	for _, m := range missing {
+		if m.Name == name {
+			s.faults = append(s.faults, sentences("none", m.Fault)...)
+		}
+	}
+	return s
+}
+
+// optional leaves a section out of the text where it has no rows.
+func (s section) optional() section {
+	if len(s.rows) == 0 {
+		s.title = ""
+	}
+	return s
+}
+
+func (s section) writeText(w *bytes.Buffer) error {
+	fmt.Fprintln(w, s.title)
+	var b bytes.Buffer
+	if len(s.rows) > 0 {
+		if err := (Table{Columns: s.shown(), Rows: s.rows, Left: true}).Write(&b, Text); err != nil {
+			return err
+		}
+	}
+	for _, f := range s.faults {
+		fmt.Fprintln(&b, printable(f))
+	}
+	for line := range strings.Lines(b.String()) {
+		w.WriteString("  " + line)
+	}
+	return nil
+}
+
+// shown leaves out of the text the columns in which no row has anything.
+func (s section) shown() []Column {
+	columns := slices.Clone(s.columns)
+	for i := range columns {
+		if !slices.ContainsFunc(s.rows, func(row []Cell) bool { return row[i].Text != "" && row[i].Text != "-" }) {
+			columns[i].Head = ""
+		}
+	}
+	return columns
+}
