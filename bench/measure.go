@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -45,6 +46,9 @@ func (r *run) measureCell(ctx context.Context, index int) error {
 		return fmt.Errorf("the consumer sent no record: %w", control.ErrFrame)
 	}
 	if err := r.noticed(ctx, before+out.Warmup+tally.finished); err != nil {
+		return err
+	}
+	if err := errors.Join(accounted("producer", r.outcome.Path), accounted("consumer", r.outcome.PeerPath)); err != nil {
 		return err
 	}
 	out.Complete = true

@@ -144,8 +144,23 @@ func (s *side) path() transport.Path {
 		path.Counters.Packets += p.Counters.Packets
 		path.Counters.Retransmits += p.Counters.Retransmits
 		path.Counters.ReceiveWindowLimited = max(path.Counters.ReceiveWindowLimited, p.Counters.ReceiveWindowLimited)
+		path.Counters.PayloadBytes += p.Counters.PayloadBytes
+		path.Counters.PortBytes = max(path.Counters.PortBytes, p.Counters.PortBytes) // the same ports, for all
 	}
 	return path
+}
+
+// ErrUnaccounted is returned when the device that is named as the path did not see
+// the data.
+var ErrUnaccounted = errors.New("data went another way")
+
+// accounted fails where the ports of a path counted less than was delivered.
+func accounted(side string, p transport.Path) error {
+	if p.Counters.Accounted() {
+		return nil
+	}
+	return fmt.Errorf("%w: %s of the %s counted %s at most, where %s were delivered; the result names a path that did not carry it",
+		ErrUnaccounted, p.Lane, side, units.Bytes(p.Counters.PortBytes), units.Bytes(p.Counters.PayloadBytes))
 }
 
 // disconnect ends the workers' connections. After it no memory is touched.
@@ -197,7 +212,7 @@ func pick(transports []transport.Transport, name string) (transport.Transport, e
 // usable checks that a transport can do what a plan asks.
 func usable(ctx context.Context, t transport.Transport, p Plan) error {
 	if err := t.Probe(ctx); err != nil {
-		return err
+		return fmt.Errorf("%s: %w", t.Name(), err)
 	}
 	if c, ok := t.(transport.Checker); ok {
 		if err := c.Check(ctx, p.Config); err != nil {

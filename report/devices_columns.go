@@ -103,7 +103,7 @@ var laneColumns = []column[lane]{
 	{"device", "device", func(l lane) Cell { return word(l.Device) }},
 	{"usable", "usable", func(l lane) Cell { return yes(l.Usable) }},
 	{"rdma", "RDMA", func(l lane) Cell { return yes(l.RDMA) }},
-	{"software", "hardware", func(l lane) Cell { return Cell{l.Software, ifElse(l.Software, "software", "yes")} }},
+	{"software", "hardware", func(l lane) Cell { return Cell{l.Software, hardwareOf(l)} }},
 	{"same_host_only", "hosts", func(l lane) Cell { return Cell{l.SameHostOnly, ifElse(l.SameHostOnly, "one", "any")} }},
 	{"reason", "", func(l lane) Cell { return word(l.Reason) }},
 }
@@ -112,4 +112,16 @@ var missingColumns = []column[hostinfo.Missing]{
 	{"name", "", func(m hostinfo.Missing) Cell { return word(m.Name) }},
 	{"reason", "", func(m hostinfo.Missing) Cell { return word(m.Reason) }},
 	{"mend", "", func(m hostinfo.Missing) Cell { return word(m.Mend) }},
+}
+
+// hardwareOf says whether what an RDMA lane promises is done in hardware; other
+// lanes promise none.
+func hardwareOf(l lane) string {
+	switch {
+	case !l.RDMA:
+		return "-"
+	case l.Software:
+		return "software"
+	}
+	return "yes"
 }

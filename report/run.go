@@ -8,6 +8,7 @@ import (
 
 	"kvbench/internal/units"
 	"kvbench/results"
+	"kvbench/transport"
 )
 
 // Run is the table of a run: a row a cell.
@@ -98,7 +99,7 @@ func predictionCells(p *results.Prediction) (seconds, ratio Cell) {
 
 // runNotes are the lines under a run's table.
 func runNotes(r *results.Run) []string {
-	notes := []string{fmt.Sprintf("path: %s, %s to %s", r.Transport.Lane, r.Producer.Host.Hostname, r.Consumer.Host.Hostname)}
+	notes := []string{fmt.Sprintf("path: %s, %s to %s", pathText(r.Transport.Path), r.Producer.Host.Hostname, r.Consumer.Host.Hostname)}
 	if r.Link != nil {
 		notes = append(notes, fmt.Sprintf("spec: %s at %s, %.4f of it payload (%s)", r.Link.Name, units.BitRate(r.Link.BytesPerSecond), r.Link.FramingFactor, r.Link.FramingBasis))
 	}
@@ -188,4 +189,16 @@ func loadText(l *results.Load) string {
 	}
 	return fmt.Sprintf("%.4g arrivals/s (%s), utilization %.3f: mean response %s, %s; last third over first %.2f; %s",
 		l.ArrivalsPerSecond, l.Arrivals, l.Utilization, units.Seconds(l.ResponseMeanSeconds), theory, l.Growth, l.Note)
+}
+
+// pathText names what carried the data, and what stood in for what its name promises.
+func pathText(p transport.Path) string {
+	text := p.Lane
+	if p.Protocol != "" {
+		text += " by " + p.Protocol
+	}
+	if p.SoftwareDevice {
+		text += " (software RDMA: it says nothing about hardware)"
+	}
+	return text
 }

@@ -323,11 +323,15 @@ type Notice struct {
 
 // Path says what really carried the data.
 type Path struct {
-	Lane     string         `json:"lane"`     // protocol and device, such as tcp/eth0
-	Device   string         `json:"device"`   // network device, or empty where unknown
-	Emulated bool           `json:"emulated"` // software stands in for what the lane's name promises: a device, or one-sided operations
-	Counters Counters       `json:"counters"` // of this side as a sender, over the connection's life
-	Details  map[string]any `json:"details,omitempty"`
+	Lane     string `json:"lane"`               // protocol and device, such as tcp/eth0
+	Device   string `json:"device"`             // network device, or empty where unknown
+	Protocol string `json:"protocol,omitempty"` // the operation that a lane of several used
+	// Emulated says that software stands in for what the lane's name promises:
+	// SoftwareDevice for an RDMA device, or messages for one-sided operations.
+	Emulated       bool           `json:"emulated"`
+	SoftwareDevice bool           `json:"software_device,omitempty"`
+	Counters       Counters       `json:"counters"` // of this side as a sender, over the connection's life
+	Details        map[string]any `json:"details,omitempty"`
 }
 
 // Counters are what a lane's device or kernel counted. What it does not count is zero.
@@ -337,7 +341,16 @@ type Counters struct {
 	// ReceiveWindowLimited is the share of the time with data to send in which the
 	// peer's window held the sender back, 0 to 1.
 	ReceiveWindowLimited float64 `json:"receive_window_limited"`
+	// PortBytes is what the ports of an RDMA device counted in the direction of the
+	// data while PayloadBytes were delivered here. Other traffic counts too; where a
+	// device counts packets only, it is the most that they can have held.
+	PortBytes    int64 `json:"port_bytes,omitempty"`
+	PayloadBytes int64 `json:"payload_bytes,omitempty"`
 }
+
+// Accounted reports whether the ports counted what was delivered, to a tenth. Where
+// they count nothing there is nothing to doubt.
+func (c Counters) Accounted() bool { return c.PortBytes == 0 || c.PortBytes >= c.PayloadBytes/10*9 }
 
 var epoch = time.Now()
 

@@ -20,6 +20,9 @@ func Version() (string, error) { return "", ErrNotBuilt }
 // StatusText returns the number of a status.
 func StatusText(status int) string { return fmt.Sprint("status ", status) }
 
+// Survey returns ErrNotBuilt.
+func Survey() (string, error) { return "", ErrNotBuilt }
+
 // Worker cannot be had in this build: NewWorker never returns one.
 type Worker struct{}
 

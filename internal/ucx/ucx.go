@@ -237,5 +237,18 @@ func (w *Worker) Describe() string {
 	return C.GoString(text)
 }
 
+// Survey returns what UCX says of this host's lanes.
+func Survey() (string, error) {
+	if err := load(); err != nil {
+		return "", err
+	}
+	text := C.kvb_survey()
+	if text == nil {
+		return "", errors.New("UCX cannot list its lanes")
+	}
+	defer C.free(unsafe.Pointer(text))
+	return C.GoString(text), nil
+}
+
 // Clock returns CLOCK_MONOTONIC in ns, by which events are timed.
 func Clock() int64 { return int64(C.kvb_now()) }

@@ -996,3 +996,23 @@ char *kvb_describe(kvb_worker *w)
 	fclose(f);
 	return text;
 }
+
+char *kvb_survey(void)
+{
+	struct kvb_setting all[] = {{"TLS", "all"}, {"NET_DEVICES", "all"}};
+	struct kvb_options options = {.settings = all, .setting_count = 2};
+	struct kvb_worker w = {0};
+	const char *what;
+	if (new_context(&w, &options, &what) != UCS_OK) {
+		return NULL;
+	}
+	char *text = NULL;
+	size_t size;
+	FILE *f = open_memstream(&text, &size);
+	if (f != NULL) {
+		kvb_lib.ucp_context_print_info(w.context, f);
+		fclose(f);
+	}
+	kvb_lib.ucp_cleanup(w.context);
+	return text;
+}

@@ -114,6 +114,10 @@ uint64_t kvb_moved(kvb_worker *w);  // grows while anything moves
 // kvb_describe returns what UCX says of the endpoint, to be freed, or NULL.
 char *kvb_describe(kvb_worker *w);
 
+// kvb_survey returns what UCX says of this host's lanes, whatever the environment
+// restricts it to, to be freed, or NULL.
+char *kvb_survey(void);
+
 int64_t kvb_now(void);
 
 #endif

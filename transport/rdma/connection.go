@@ -98,7 +98,7 @@ func (c *connection) meet(peer hello) (err error) {
 	if err != nil {
 		return err
 	}
-	c.counts.start(c.lane.Load().device)
+	c.counts.start(c.lane.Load().all)
 	return nil
 }
 

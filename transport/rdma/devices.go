@@ -26,22 +26,31 @@ func usable(f family, device string) error {
 
 // check is usable on given facts. index is UCX's own setting of the GID.
 func check(f family, device string, devices []hostinfo.RDMADevice, fault hostinfo.Fault, index string) error {
+	if why := obstacle(device, devices, fault, index); why != "" {
+		return unavailable(f, "%s", why)
+	}
+	return nil
+}
+
+// obstacle says what is in the way of RDMA, and how to mend it; it is empty where
+// nothing is.
+func obstacle(device string, devices []hostinfo.RDMADevice, fault hostinfo.Fault, index string) string {
 	if len(devices) == 0 {
-		return unavailable(f, "looked for RDMA devices in /sys/class/infiniband and found none: %s; mend: %s; without such a device --lane tcp and --lane shm use UCX over TCP and shared memory", fault.Reason, fault.Mend)
+		return fmt.Sprintf("looked for RDMA devices in /sys/class/infiniband and found none: %s; mend: %s; without such a device --lane tcp and --lane shm use UCX over TCP and shared memory", fault.Reason, fault.Mend)
 	}
 	ports := portsOf(devices, device)
 	if len(ports) == 0 {
-		return unavailable(f, "no RDMA device %q here; there is %s", device, strings.Join(portNames(portsOf(devices, "")), ", "))
+		return fmt.Sprintf("no RDMA device %q here; there is %s", device, strings.Join(portNames(portsOf(devices, "")), ", "))
 	}
 	var faults []string
 	for _, p := range ports {
 		fault := p.fault()
 		if fault == (hostinfo.Fault{}) {
-			return p.checkGID(f, index)
+			return p.wrongGID(index)
 		}
 		faults = append(faults, fmt.Sprintf("%s: %s; mend: %s", p.name(), fault.Reason, fault.Mend))
 	}
-	return unavailable(f, "%s", strings.Join(faults, "; "))
+	return strings.Join(faults, "; ")
 }
 
 func unavailable(f family, format string, args ...any) error {
@@ -64,17 +73,17 @@ func (p port) fault() hostinfo.Fault {
 	return p.Fault
 }
 
-// checkGID catches a GID index of the user's that names no address.
-func (p port) checkGID(f family, index string) error {
+// wrongGID catches a GID index of the user's that names no address.
+func (p port) wrongGID(index string) string {
 	n, err := strconv.Atoi(index)
 	if err != nil || slices.ContainsFunc(p.GIDs, func(g hostinfo.GID) bool { return g.Index == n }) {
-		return nil
+		return ""
 	}
 	var have []string
 	for _, g := range p.GIDs {
 		have = append(have, fmt.Sprintf("%d (%s, %s)", g.Index, g.Address, g.Type))
 	}
-	return unavailable(f, "UCX_IB_GID_INDEX=%d names no GID of %s, which has %s; unset it or choose one of them", n, p.name(), strings.Join(have, ", "))
+	return fmt.Sprintf("UCX_IB_GID_INDEX=%d names no GID of %s, which has %s; unset it or choose one of them", n, p.name(), strings.Join(have, ", "))
 }
 
 // portsOf returns the ports that a name stands for: a device, a device and port

@@ -287,7 +287,7 @@ func (in *initiator) delivered(i int, at time.Duration) {
 		in.fail(err)
 		return // the end of the connection fails it with the rest
 	}
-	in.counts.add(s.bytes)
+	in.counts.moved(s.bytes, s.read)
 	in.complete(i, transport.Completion{ID: s.id, Stage: transport.Delivered, Bytes: s.bytes, Local: s.localAt, Delivered: at})
 }
 

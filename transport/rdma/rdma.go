@@ -27,8 +27,9 @@ import (
 type Transport struct{}
 
 var (
-	_ transport.Transport = Transport{}
-	_ transport.Checker   = Transport{}
+	_ transport.Transport  = Transport{}
+	_ transport.Checker    = Transport{}
+	_ transport.LaneLister = Transport{}
 )
 
 // New returns the RDMA transport.
@@ -50,9 +51,9 @@ func (Transport) Probe(context.Context) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, ucx.ErrNotBuilt):
-		return fmt.Errorf("rdma: %w: %w; rebuild with cgo and -tags ucx, with libucx-dev installed", transport.ErrUnavailable, err)
+		return fmt.Errorf("%w: %w; rebuild with cgo and -tags ucx, with libucx-dev installed", transport.ErrUnavailable, err)
 	default:
-		return fmt.Errorf("rdma: %w: UCX is not installed: %w; install libucx0 (Debian) or ucx (RHEL)", transport.ErrUnavailable, err)
+		return fmt.Errorf("%w: UCX is not installed: %w; install libucx0 (Debian) or ucx (RHEL)", transport.ErrUnavailable, err)
 	}
 }
 

@@ -113,7 +113,7 @@ func (t *target) happened(e ucx.Event) {
 			return
 		}
 	}
-	t.counts.add(n.Bytes)
+	t.counts.moved(n.Bytes, n.Op == transport.Write)
 	if !t.notices.put(n) {
 		t.fail(fmt.Errorf("%d notices that nobody took: %w", maxNotices, transport.ErrQueueFull))
 	}
