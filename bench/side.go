@@ -17,6 +17,7 @@ import (
 // connection for each worker, as initiator or as target.
 type side struct {
 	plan  Plan
+	via   transport.Transport
 	cells []cell
 	conn  *control.Conn
 	mem   *hostmem.Buffer
@@ -67,40 +68,50 @@ func (s *side) register(e transport.Endpoint, worker int) (transport.Region, err
 	return r, nil
 }
 
-// addTarget registers a target's memory and sends the peer what it needs to reach it.
+// addTarget registers a worker's target and sends the peer what it needs to reach it.
 func (s *side) addTarget(t transport.Target) error {
 	w := len(s.targets)
 	s.targets = append(s.targets, &target{Target: t, worker: w, ordered: s.plan.Direction == Push})
-	r, err := s.register(t, w)
+	return s.offer(s.targets[w])
+}
+
+// offer registers a target's memory and advertises it to the peer.
+func (s *side) offer(t *target) error {
+	r, err := s.register(t, t.worker)
 	if err != nil {
 		return err
 	}
 	ad, err := t.Advertise(r)
 	if err != nil {
-		return fmt.Errorf("advertise memory of worker %d: %w", w, err)
+		return fmt.Errorf("advertise memory of worker %d: %w", t.worker, err)
 	}
-	return s.conn.Send(kindRegion, region{w, ad})
+	return s.conn.Send(kindRegion, region{t.worker, ad})
 }
 
-// addInitiator registers an initiator's memory and awaits the peer's.
+// addInitiator registers a worker's initiator and awaits the peer's memory.
 func (s *side) addInitiator(in transport.Initiator) error {
-	w := len(s.initiators)
 	i := &initiator{Initiator: in, op: s.plan.Direction.op(), record: newRecord()}
 	s.initiators = append(s.initiators, i)
-	var err error
-	if i.local, err = s.register(in, w); err != nil {
+	return s.reach(i, len(s.initiators)-1, func(peer *region) error {
+		return s.conn.Expect(kindRegion, peer, s.plan.patience(s.cells))
+	})
+}
+
+// reach registers an initiator's memory and imports that of the peer, which await receives.
+func (s *side) reach(i *initiator, worker int, await func(*region) error) (err error) {
+	if i.local, err = s.register(i, worker); err != nil {
 		return err
 	}
 	var peer region
-	if err := s.conn.Expect(kindRegion, &peer, s.plan.patience(s.cells)); err != nil {
+	if err := await(&peer); err != nil {
 		return err
 	}
-	remote, err := in.Import(peer.Advertisement)
+	remote, err := i.Import(peer.Advertisement)
 	if err != nil {
-		return fmt.Errorf("import memory of worker %d: %w", w, err)
+		return fmt.Errorf("import memory of worker %d: %w", worker, err)
 	}
-	if peer.Worker != w || len(remote) != 1 {
-		return fmt.Errorf("import memory of worker %d: got %d region(s) of worker %d: %w", w, len(remote), peer.Worker, transport.ErrProtocol)
+	if peer.Worker != worker || len(remote) != 1 {
+		return fmt.Errorf("import memory of worker %d: got %d region(s) of worker %d: %w", worker, len(remote), peer.Worker, transport.ErrProtocol)
 	}
 	i.remote = remote[0]
 	return nil

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"kvbench/model"
@@ -32,6 +33,7 @@ func Summarize(o *Outcome, a Assumptions, why error) (*results.Run, error) {
 		Consumer:  o.Consumer,
 		Transport: results.Transport{Name: o.Plan.Transport, Streams: max(1, o.Plan.Config.Streams), Path: o.Path, Consumer: o.PeerPath},
 		Cells:     []results.Cell{},
+		Streams:   o.Streams,
 	}
 	if why != nil {
 		run.Incomplete = why.Error()
@@ -40,10 +42,11 @@ func Summarize(o *Outcome, a Assumptions, why error) (*results.Run, error) {
 	var fit *model.Fit
 	if a.Calibration != nil {
 		earlier := *a.Calibration
-		earlier.Notes = nil
+		earlier.Notes = doubts(earlier.Taken, o.conditions())
 		run.Fit = &earlier
 	} else if len(o.Samples) > 0 {
-		run.Fit = &results.Fit{Seconds: o.CalibrationSeconds}
+		taken := o.conditions()
+		run.Fit = &results.Fit{Seconds: o.CalibrationSeconds, Taken: &taken}
 		for _, s := range o.Samples {
 			run.Fit.Samples = append(run.Fit.Samples, results.Sample(s))
 		}
@@ -63,6 +66,17 @@ func Summarize(o *Outcome, a Assumptions, why error) (*results.Run, error) {
 	}
 	a.Judge.judge(run, fit)
 	return run, nil
+}
+
+// SlowerThanLink reports whether a cell fails against the link for being slower.
+func (a Assumptions) SlowerThanLink(o *Outcome) bool {
+	measured := *o
+	measured.Samples = nil // the link is asked, not a fit
+	a.Calibration, a.Judge.Against = nil, []string{"spec"}
+	run, err := Summarize(&measured, a, nil)
+	return err == nil && slices.ContainsFunc(run.Cells, func(c results.Cell) bool {
+		return c.Verdict.Status == string(model.Fail) && c.Predicted.Spec != nil && c.Predicted.Spec.Ratio > 1
+	})
 }
 
 // spec fills in the record's link and returns its cost; nil without a link.
