@@ -215,7 +215,7 @@ func (s *session) probe(ctx context.Context, p probe) error {
 		defer l.Close()
 		ready.Address = l.Address()
 	}
-	s.regions = make(chan region, 1)
+	s.requests, s.regions = nil, make(chan region, 1)
 	defer func() { s.regions = nil }()
 	var done phaseDone
 	var work sync.WaitGroup

@@ -93,8 +93,12 @@ func (e Evidence) Limiter(ratio float64) Finding {
 			return f
 		}
 	}
-	return Finding{LimiterUnexplained, fmt.Sprintf("measured %.3g times the prediction at %s, and nothing that was observed accounts for it%s",
-		ratio, units.Rate(e.GoodputBytesPerSecond), e.noMoreStreams())}
+	text := fmt.Sprintf("measured %.3g times the prediction at %s, and nothing that was observed accounts for it", ratio, units.Rate(e.GoodputBytesPerSecond))
+	if e.SameHost {
+		processors, _ := e.processors()
+		text += "; both ends are on this host, which is no wire: " + processors
+	}
+	return Finding{LimiterUnexplained, text + e.noMoreStreams()}
 }
 
 func (e Evidence) faster(ratio float64) Finding {
