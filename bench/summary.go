@@ -159,32 +159,3 @@ func (o *Outcome) summarizeCell(c *CellOutcome, spec *model.Cost, fit *model.Fit
 	}
 	return cell, nil
 }
-
-// load holds an open loop's response times against queueing theory.
-func (o *Outcome) load(record *Record) *results.Load {
-	mean, square := record.Service.Moments()
-	q := model.Load{ArrivalsPerSecond: o.Load.Rate, ServiceSeconds: mean, ServiceSquared: square}.Queue()
-	response, _ := record.Response.Moments()
-	l := &results.Load{
-		Arrivals: string(o.Load.Arrivals), ArrivalsPerSecond: o.Load.Rate,
-		Utilization: q.Utilization, Stable: q.Stable, ResponseMeanSeconds: response,
-		ResponseFCFSSeconds: bound(q.ResponseFCFS), ResponsePSSeconds: bound(q.ResponsePS), Growth: record.Growth,
-	}
-	low, high := min(q.ResponseFCFS, q.ResponsePS), max(q.ResponseFCFS, q.ResponsePS)
-	switch {
-	case !q.Stable:
-		l.Note = "unstable: requests arrive faster than they are served, and responses grow for as long as that lasts"
-	case response < low:
-		l.Note = fmt.Sprintf("below the band of theory: %d arrivals are few, and by chance came apart", record.Requests)
-		if o.Load.Arrivals == Uniform {
-			l.Note = "below the band of theory, which is for random arrivals: these are evenly spaced"
-		}
-	case response > high && record.Growth > 1.5:
-		l.Note = "above the band of theory, and still growing: the run is too short for a steady state, or the service times drift"
-	case response > high:
-		l.Note = fmt.Sprintf("above the band of theory: %d arrivals are few, and by chance came together, or a request also waits for the consumer's check of the one before", record.Requests)
-	default:
-		l.Note = "within the band of theory, from first come first served to fair sharing"
-	}
-	return l
-}

@@ -56,6 +56,8 @@ func helps(own, more StreamRate) bool {
 func (e Evidence) noMoreStreams() string {
 	own, best := e.streamRates()
 	switch {
+	case own.BytesPerSecond > 0 && best.BytesPerSecond >= moreStreams*own.BytesPerSecond:
+		return fmt.Sprintf("; more streams do not clearly help: %s, but up to %s in a batch, %s", own, units.Rate(own.FastestPerSecond), best)
 	case own.BytesPerSecond > 0:
 		return fmt.Sprintf("; more streams do not help: %s, %s", own, best)
 	case e.LinkBytesPerSecond > 0:

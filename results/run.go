@@ -217,6 +217,9 @@ type Load struct {
 	ResponseMeanSeconds float64  `json:"response_mean_seconds"`
 	ResponseFCFSSeconds *float64 `json:"response_fcfs_seconds"` // M/G/1, first come first served
 	ResponsePSSeconds   *float64 `json:"response_ps_seconds"`   // M/G/1, fair sharing
+	// ResponseReplayedSeconds is the mean response of these very arrivals and service
+	// times, one after another without a pause; 0 where requests shared the path.
+	ResponseReplayedSeconds float64 `json:"response_replayed_seconds"`
 	// Growth is the mean response of the last third of the requests over that of the
 	// first: near 1 in a steady state, above it while a queue builds up.
 	Growth float64 `json:"growth"`

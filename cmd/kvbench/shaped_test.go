@@ -80,8 +80,9 @@ func TestShapedLinks(t *testing.T) {
 	}{
 		{"200mbit", "200Mbit/s", 200e6, "64", 0.03, 0.08},
 		{"1gbit", "1Gbit/s", 1e9, "128", 0.03, 0.08},
-		// At 5 Gbit/s the host's own pace shows beside the shaper's.
-		{"5gbit", "5Gbit/s", 5e9, "512", 0.08, 0.35},
+		// Layers of 8 MB, for the burst of 1.25 MB that passes unshaped to be a small
+		// part of a batch as at the other rates.
+		{"5gbit", "5Gbit/s", 5e9, "2K", 0.03, 0.08},
 	} {
 		for _, mtu := range []int{1500, 9000} {
 			t.Run(fmt.Sprintf("%s/%d", c.rate, mtu), func(t *testing.T) {
@@ -161,15 +162,42 @@ func TestQueueingOnShapedLink(t *testing.T) {
 			}
 			continue
 		}
-		inside := l.ResponseMeanSeconds >= *l.ResponseFCFSSeconds && l.ResponseMeanSeconds <= *l.ResponsePSSeconds
-		if !inside && l.Note == "" || !within(l.ResponseMeanSeconds, *l.ResponseFCFSSeconds, 0.5) && !inside {
-			t.Errorf("utilization %.2f: mean response %.4g s, theory %.4g to %.4g s: %q", utilization, l.ResponseMeanSeconds, *l.ResponseFCFSSeconds, *l.ResponsePSSeconds, l.Note)
+		if wrong := unexplained(l); wrong != "" {
+			t.Errorf("utilization %.2f: mean response %.4g s, theory %.4g to %.4g s, %s: %q", utilization, l.ResponseMeanSeconds, *l.ResponseFCFSSeconds, *l.ResponsePSSeconds, wrong, l.Note)
 		}
 	}
 }
 
+// unexplained is what is wrong with an open loop's mean response: outside the band
+// of theory without that its own arrivals and service times bear out the reason
+// that the run gives.
+func unexplained(l *results.Load) string {
+	measured, replayed := l.ResponseMeanSeconds, l.ResponseReplayedSeconds
+	switch {
+	case measured >= *l.ResponseFCFSSeconds && measured <= *l.ResponsePSSeconds:
+		if !strings.Contains(l.Note, "within the band") {
+			return "which is inside the band"
+		}
+	case strings.Contains(l.Note, "by chance"):
+		// Then arrivals and service times alone have to give the same.
+		if !within(measured, replayed, 0.05) {
+			return fmt.Sprintf("chance alone gives %.4g s", replayed)
+		}
+	case strings.Contains(l.Note, "between requests"):
+		// Then they have to give less, and that inside what chance does to 600 arrivals.
+		if replayed >= measured || !within(replayed, *l.ResponseFCFSSeconds, 0.5) {
+			return fmt.Sprintf("arrivals and service alone give %.4g s", replayed)
+		}
+	default:
+		return "without a reason"
+	}
+	return ""
+}
+
 // TestDescriptorsOnShapedLink: the same bytes in 16, 256 and 4096 pieces, counts
-// that calibration did not time; the fit predicts each within 15 %.
+// that calibration did not time; the fit predicts each within 15 %. Over TCP
+// descriptors are cheap, here under 1 % of the time: this shows that they are not
+// taken for dear. Where they are dear is in bench, TestDescriptorsAreNamed.
 func TestDescriptorsOnShapedLink(t *testing.T) {
 	for _, block := range []string{"512", "32", "2"} {
 		oneOfThree(t, func() string {
