@@ -21,6 +21,12 @@ import (
 // shaped makes a run between two network namespaces and returns its record.
 func shaped(t *testing.T, rate string, mtu int, args ...string) *results.Run {
 	t.Helper()
+	return overLink(t, []string{"--rate", rate, "--mtu", fmt.Sprint(mtu)}, mtu, args...)
+}
+
+// overLink is shaped with a link of the bed's own arguments.
+func overLink(t *testing.T, link []string, mtu int, args ...string) *results.Run {
+	t.Helper()
 	if runtime.GOOS != "linux" || os.Getuid() != 0 {
 		skipOrFail(t, "netns", "network namespaces need Linux and root")
 	}
@@ -30,13 +36,13 @@ func shaped(t *testing.T, rate string, mtu int, args ...string) *results.Run {
 	}
 	out := filepath.Join(t.TempDir(), "run.json")
 	script := filepath.Join("..", "..", "scripts", "netns-link")
-	line := []string{"--rate", rate, "--mtu", fmt.Sprint(mtu),
+	line := append(link,
 		"--", self, "consumer", "--listen", "10.77.0.2:9400", "--once", "--token", "t",
-		"--", self, "producer", "--connect", "10.77.0.2:9400", "--token", "t", "--mtu", fmt.Sprint(mtu), "--framing", "shaped", "--out", out}
+		"--", self, "producer", "--connect", "10.77.0.2:9400", "--token", "t", "--mtu", fmt.Sprint(mtu), "--framing", "shaped", "--out", out)
 	cmd := exec.CommandContext(t.Context(), script, append(line, args...)...)
 	cmd.Env = append(os.Environ(), asKVBench+"=1")
 	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s at MTU %d, %v: %v\n%s", rate, mtu, args, err, text)
+		t.Fatalf("%v, %v: %v\n%s", link, args, err, text)
 	}
 	run, err := results.ReadFile(out)
 	if err != nil {
@@ -214,4 +220,45 @@ func TestDescriptorsOnShapedLink(t *testing.T) {
 			return ""
 		})
 	}
+}
+
+// TestStreamsOnShapedLink: where a network lets each connection have 200 Mbit/s of
+// its 1 Gbit/s, a run of one stream says so, and that four carry four times as much;
+// where one stream has the whole link, it says that more do not help.
+func TestStreamsOnShapedLink(t *testing.T) {
+	perStream := truth(200e6, 1500)
+	for _, direction := range []string{"push", "pull"} {
+		oneOfThree(t, func() string {
+			run := overLink(t, []string{"--rate", "1gbit", "--per-stream", "200mbit"}, 1500, "--model", "llama-3.1-8b", "--context", "128",
+				"--requests", "4", "--warmup", "1", "--calibrate", "off", "--link", "1Gbit/s", "--direction", direction)
+			v := run.Cells[0].Verdict
+			t.Logf("%s: %s: %s", direction, v.Limiter, v.Evidence)
+			if run.Streams == nil || len(run.Streams.Rates) != 3 {
+				return fmt.Sprintf("%s: probe %+v", direction, run.Streams)
+			}
+			for _, r := range run.Streams.Rates {
+				// Now and then two connections fall into one class, and share its rate.
+				if want := float64(r.Streams) * perStream; !within(r.Goodput, want, 0.1) {
+					return fmt.Sprintf("%s: %d streams carry %.4g B/s, the link %.4g", direction, r.Streams, r.Goodput, want)
+				}
+			}
+			if v.Status != "fail" || v.Limiter != "one stream" || !strings.Contains(v.Evidence, "use --streams 4") {
+				return fmt.Sprintf("%s: %+v", direction, v)
+			}
+			return ""
+		})
+	}
+	oneOfThree(t, func() string {
+		// The device is known to be slower: what more streams carry is not the reason, and is seen.
+		run := shaped(t, "200mbit", 1500, "--model", "llama-3.1-8b", "--context", "128", "--requests", "4", "--warmup", "1", "--calibrate", "off", "--link", "1Gbit/s")
+		if run.Streams == nil || len(run.Streams.Rates) != 3 || run.Cells[0].Verdict.Limiter != "slower device" {
+			return fmt.Sprintf("probe %+v, verdict %+v", run.Streams, run.Cells[0].Verdict)
+		}
+		for _, r := range run.Streams.Rates {
+			if !within(r.Goodput, perStream, 0.1) {
+				return fmt.Sprintf("%d streams carry %.4g B/s, the link %.4g", r.Streams, r.Goodput, perStream)
+			}
+		}
+		return ""
+	})
 }
