@@ -176,35 +176,40 @@ func TestDescriptorsAreNamed(t *testing.T) {
 func TestMoreStreams(t *testing.T) {
 	for _, direction := range directions {
 		for _, shared := range []bool{false, true} {
-			oneOfThree(t, func() (wrong []string) {
-				assumed := against(t, "6.4Gbit/s")
-				b := newBed(t, slowPath{Transport: mem.New(), perStream: 200e6, shared: shared})
-				run := b.judged(planOf(direction, sixteenMiB(t, 512)), Load{Requests: 4}, assumed)
-				v := run.Cells[0].Verdict
-				t.Logf("%s, shared %v: %+v; %s: %s", direction, shared, run.Streams, v.Limiter, v.Evidence)
-				if run.Streams == nil || len(run.Streams.Rates) != 3 {
-					t.Fatalf("probe %+v", run.Streams)
-				}
-				for i, streams := range []int{1, 2, 4} {
-					want := 200e6
-					if !shared {
-						want *= float64(streams)
-					}
-					if r := run.Streams.Rates[i]; r.Streams != streams || r.Batches != probeRounds*probeBatches || r.Goodput < 0.75*want || r.Goodput > 1.05*want {
-						wrong = append(wrong, fmt.Sprintf("%+v, want %d streams with %.4g B/s", r, streams, want))
-					}
-				}
-				want, says := model.LimiterStream, "use --streams 4"
-				if shared {
-					want, says = model.LimiterPath, "more streams do not help"
-				}
-				if v.Limiter != want || !strings.Contains(v.Evidence, says) {
-					wrong = append(wrong, fmt.Sprintf("%s, shared %v: %+v", direction, shared, v))
-				}
-				return wrong
+			t.Run(fmt.Sprintf("%s, shared %v", direction, shared), func(t *testing.T) {
+				t.Parallel() // it sleeps
+				oneOfThree(t, func() []string { return tryMoreStreams(t, direction, shared) })
 			})
 		}
 	}
+}
+
+// tryMoreStreams returns what is wrong with one such run.
+func tryMoreStreams(t *testing.T, direction Direction, shared bool) (wrong []string) {
+	b := newBed(t, slowPath{Transport: mem.New(), perStream: 200e6, shared: shared})
+	run := b.judged(planOf(direction, sixteenMiB(t, 512)), Load{Requests: 4}, against(t, "6.4Gbit/s"))
+	v := run.Cells[0].Verdict
+	t.Logf("%+v; %s: %s", run.Streams, v.Limiter, v.Evidence)
+	if run.Streams == nil || len(run.Streams.Rates) != 3 {
+		t.Fatalf("probe %+v", run.Streams)
+	}
+	for i, streams := range []int{1, 2, 4} {
+		want := 200e6
+		if !shared {
+			want *= float64(streams)
+		}
+		if r := run.Streams.Rates[i]; r.Streams != streams || r.Batches != probeRounds*probeBatches || r.Goodput < 0.75*want || r.Goodput > 1.05*want {
+			wrong = append(wrong, fmt.Sprintf("%+v, want %d streams with %.4g B/s", r, streams, want))
+		}
+	}
+	want, says := model.LimiterStream, "use --streams 4"
+	if shared {
+		want, says = model.LimiterPath, "more streams do not help"
+	}
+	if v.Limiter != want || !strings.Contains(v.Evidence, says) {
+		wrong = append(wrong, fmt.Sprintf("verdict %+v", v))
+	}
+	return wrong
 }
 
 // judged makes a run as the command line does: it looks for more streams where the
