@@ -86,13 +86,16 @@ func (r *run) probeStreams(ctx context.Context) error {
 }
 
 // probeBytes is the size of a batch that takes about probeLength at the goodput of
-// the last cell.
+// the last cell; 0 where what shows a bandwidth would take long.
 func (r *run) probeBytes() int64 {
 	last := r.outcome.Cells[len(r.outcome.Cells)-1].Record
 	if last.Busy <= 0 {
 		return 0
 	}
 	bytes := int64(float64(last.Bytes) / last.Busy.Seconds() * probeLength.Seconds())
+	if bytes < leastProbe/4 {
+		return 0
+	}
 	source, dest, _ := spans(r.cells)
 	return min(max(bytes, leastProbe), source, dest, largestBatch)
 }

@@ -68,14 +68,15 @@ func Summarize(o *Outcome, a Assumptions, why error) (*results.Run, error) {
 	return run, nil
 }
 
-// SlowerThanLink reports whether a cell fails against the link for being slower.
+// SlowerThanLink reports whether a cell fails against the link for being slower, and
+// no device that is known to be slower than the link accounts for that.
 func (a Assumptions) SlowerThanLink(o *Outcome) bool {
 	measured := *o
 	measured.Samples = nil // the link is asked, not a fit
 	a.Calibration, a.Judge.Against = nil, []string{"spec"}
 	run, err := Summarize(&measured, a, nil)
 	return err == nil && slices.ContainsFunc(run.Cells, func(c results.Cell) bool {
-		return c.Verdict.Status == string(model.Fail) && c.Predicted.Spec != nil && c.Predicted.Spec.Ratio > 1
+		return c.Verdict.Status == string(model.Fail) && c.Predicted.Spec != nil && c.Predicted.Spec.Ratio > 1 && c.Verdict.Limiter != model.LimiterDevice
 	})
 }
 

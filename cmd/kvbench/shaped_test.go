@@ -249,10 +249,12 @@ func TestStreamsOnShapedLink(t *testing.T) {
 		})
 	}
 	oneOfThree(t, func() string {
-		// The device is known to be slower: what more streams carry is not the reason, and is seen.
-		run := shaped(t, "200mbit", 1500, "--model", "llama-3.1-8b", "--context", "128", "--requests", "4", "--warmup", "1", "--calibrate", "off", "--link", "1Gbit/s")
-		if run.Streams == nil || len(run.Streams.Rates) != 3 || run.Cells[0].Verdict.Limiter != "slower device" {
-			return fmt.Sprintf("probe %+v, verdict %+v", run.Streams, run.Cells[0].Verdict)
+		run := overLink(t, []string{"--rate", "200mbit", "--per-stream", "200mbit"}, 1500, "--model", "llama-3.1-8b", "--context", "128",
+			"--requests", "4", "--warmup", "1", "--calibrate", "off", "--link", "1Gbit/s")
+		v := run.Cells[0].Verdict
+		t.Logf("%s: %s", v.Limiter, v.Evidence)
+		if v.Limiter != "slower path" || !strings.Contains(v.Evidence, "more streams do not help") {
+			return fmt.Sprintf("probe %+v, verdict %+v", run.Streams, v)
 		}
 		for _, r := range run.Streams.Rates {
 			if !within(r.Goodput, perStream, 0.1) {
