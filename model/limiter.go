@@ -94,11 +94,7 @@ func (e Evidence) Limiter(ratio float64) Finding {
 		}
 	}
 	text := fmt.Sprintf("measured %.3g times the prediction at %s, and nothing that was observed accounts for it", ratio, units.Rate(e.GoodputBytesPerSecond))
-	if e.SameHost {
-		processors, _ := e.processors()
-		text += "; both ends are on this host, which is no wire: " + processors
-	}
-	return Finding{LimiterUnexplained, text + e.noMoreStreams()}
+	return Finding{LimiterUnexplained, text + e.onOneHost() + e.noMoreStreams()}
 }
 
 func (e Evidence) faster(ratio float64) Finding {
@@ -171,7 +167,7 @@ func (e Evidence) path() (f Finding) {
 	ceiling := max(e.PathBytesPerSecond, own.BytesPerSecond)
 	if ceiling > 0 && e.LinkBytesPerSecond > 0 && ceiling < slowerDevice*e.LinkBytesPerSecond && e.GoodputBytesPerSecond >= atCeiling*ceiling {
 		f = Finding{LimiterPath, fmt.Sprintf("the path delivers at most %s however large the transfer; the link %s is %s%s",
-			units.BitRate(ceiling), e.LinkName, units.BitRate(e.LinkBytesPerSecond), e.noMoreStreams())}
+			units.BitRate(ceiling), e.LinkName, units.BitRate(e.LinkBytesPerSecond), e.onOneHost()+e.noMoreStreams())}
 	}
 	return f
 }

@@ -59,6 +59,15 @@ func (e Evidence) processors() (text string, busy bool) {
 	return text, busy
 }
 
+// onOneHost says how busy the ends are where no wire joins them.
+func (e Evidence) onOneHost() string {
+	if !e.SameHost {
+		return ""
+	}
+	text, _ := e.processors()
+	return "; both ends are on this host, and no wire is between them: " + text
+}
+
 func (p Processor) limit(lanes int) int {
 	if p.CPUs > 0 {
 		return min(lanes, p.CPUs)

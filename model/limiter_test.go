@@ -62,7 +62,7 @@ func TestLimiters(t *testing.T) {
 		{"loopback, mostly TCP", LimiterCPU, "0.69 of a core of that is copying", 5, onHost(2.4e9, 0.91, 0.92)},
 		{"loopback, mostly copies", LimiterMemory, "takes 1.00 of the 1.80 cores", 3, onHost(3.5e9, 0.9, 0.9)},
 		{"loopback, four streams on two cores", LimiterCPU, "for 4 lane(s)", 5, func(e *Evidence) { onHost(1.5e9, 0.88, 0.9)(e); e.Lanes = 4 }},
-		{"loopback, idle", LimiterUnexplained, "", 5, onHost(3.5e9, 0.4, 0.4)},
+		{"loopback, idle", LimiterUnexplained, "no wire is between them: the producer's process uses 0.40 cores", 5, onHost(3.5e9, 0.4, 0.4)},
 		{"a slower path", LimiterPath, "at most 40 Gbit/s however large the transfer; the link 10GB/s is 80 Gbit/s; whether more streams carry more was not tried", 2, func(e *Evidence) { e.PathBytesPerSecond = 5e9 }},
 		{"a slower path, whatever the streams", LimiterPath, "more streams do not help: 1 stream carries 5 GB/s, 2 streams carry 4.9 GB/s", 2, useless},
 		{"nothing", LimiterUnexplained, "nothing that was observed", 2, func(e *Evidence) { e.Retransmits, e.Segments = 1, 1e6 }},
