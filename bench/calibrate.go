@@ -37,7 +37,9 @@ type calibrator struct {
 	offset int64 // where the next batch begins: batches walk through memory, as requests do
 	avoid  map[trial]bool
 	most   int // descriptors that a request has
-	trials []trial
+	// cellCounts are the numbers of descriptors of the cells' requests.
+	cellCounts map[int]bool
+	trials     []trial
 
 	batches uint64 // timed so far
 }
@@ -57,9 +59,10 @@ const (
 // cells.
 func (s *side) newCalibrator(ctx context.Context, c calibration) (*calibrator, error) {
 	in := s.initiators[0]
-	k := &calibrator{in: in, span: min(s.span, in.remote.Size), rng: rand.New(rand.NewPCG(c.Seed, 0)), avoid: make(map[trial]bool)}
+	k := &calibrator{in: in, span: min(s.span, in.remote.Size), rng: rand.New(rand.NewPCG(c.Seed, 0)), avoid: make(map[trial]bool), cellCounts: make(map[int]bool)}
 	for _, cell := range s.cells {
 		k.avoid[trial{len(cell.plan.Transfers), cell.plan.Descriptors, cell.plan.Bytes}] = true
+		k.cellCounts[cell.plan.Descriptors] = true
 		k.most = max(k.most, cell.plan.Descriptors)
 	}
 	var err error
@@ -127,14 +130,23 @@ func (k *calibrator) design(ctx context.Context, budget time.Duration) ([]trial,
 }
 
 // counts are the transfers and descriptors tried at every size, so that neither
-// goes with the size nor with the other.
+// goes with the size nor with the other. Counts of several descriptors are none
+// that a cell has: the fit predicts them without having seen them.
 func (k *calibrator) counts() [][2]int {
-	many := max(256, min(k.most, 1<<15))
-	middle := int(math.Sqrt(float64(many)))
+	many := k.unlikeCells(max(256, min(k.most, 1<<15)))
+	middle := k.unlikeCells(int(math.Sqrt(float64(many))))
 	return [][2]int{
 		{1, 1}, {1, middle}, {1, many},
 		{8, 8}, {8, max(8, middle)}, {calibrationTransfers, calibrationTransfers}, {calibrationTransfers, max(calibrationTransfers, many)},
 	}
+}
+
+// unlikeCells is the least count of descriptors from n up that no cell has.
+func (k *calibrator) unlikeCells(n int) int {
+	for k.cellCounts[n] {
+		n++
+	}
+	return n
 }
 
 // largest returns the most bytes of a batch such that every batch together takes

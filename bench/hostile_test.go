@@ -70,6 +70,7 @@ func answer(t *testing.T, c *control.Conn) string {
 // and the consumer serves the next.
 func TestHostileProducer(t *testing.T) {
 	measure := said{kindPhase, phase{Kind: measurePhase}}
+	probing := said{kindPhase, phase{Kind: probePhase, Probe: probe{Streams: 2, Bytes: 4096, Batches: 1}}}
 	for _, c := range []struct {
 		name      string
 		direction Direction
@@ -101,6 +102,14 @@ func TestHostileProducer(t *testing.T) {
 		{"due in a long time", Pull, []said{measure, {kindRequest, request{Due: math.MaxInt64}}, {kindPhaseEnd, phaseEnd{Abort: true}}, {"dance", nil}}, "out of place"},
 		{"prefill without end", Pull, []said{{kindPhase, phase{Kind: measurePhase, Pace: math.MaxInt64}}, {kindRequest, request{}}, {kindPhaseEnd, phaseEnd{Abort: true}}, {"dance", nil}}, "out of place"},
 		{"prefill of negative length", Pull, []said{{kindPhase, phase{Kind: measurePhase, Pace: -1}}, {kindRequest, request{}}, {kindPhaseEnd, phaseEnd{}}, {"dance", nil}}, ""},
+		{"probe of nothing", Push, []said{{kindPhase, phase{Kind: probePhase}}}, "probe of 0 batches"},
+		{"probe of many streams", Pull, []said{{kindPhase, phase{Kind: probePhase, Probe: probe{Streams: math.MaxInt, Bytes: 1, Batches: 1}}}}, "probe of 1 batches"},
+		{"probe without end", Pull, []said{{kindPhase, phase{Kind: probePhase, Probe: probe{Streams: 2, Bytes: 1, Batches: math.MaxInt}}}}, "probe of"},
+		{"probe that nobody dials", Push, []said{probing, {kindPhaseEnd, phaseEnd{Abort: true}}, {"dance", nil}}, "out of place"},
+		{"probe that nobody dials, pulling", Pull, []said{probing, {kindRegion, region{}}, {kindPhaseEnd, phaseEnd{Abort: true}}, {"dance", nil}}, "out of place"},
+		{"two regions in a probe", Pull, []said{probing, {kindRegion, region{}}, {kindRegion, region{}}}, "out of place"},
+		{"request in a probe", Pull, []said{probing, {kindRequest, request{}}}, "worker 0 of 0"},
+		{"region outside a probe", Pull, []said{measure, {kindRegion, region{}}}, "out of place"},
 		{"a refusal", Push, []said{{"refuse", control.Refusal{Code: "x", Message: "y"}}}, "y"},
 		{"a refusal that is none", Push, []said{{"refuse", 5}}, ""},
 	} {

@@ -128,7 +128,12 @@ func (j Judge) judgeCell(run *results.Run, c *results.Cell, fit *model.Fit) {
 			c.Verdict.Status, c.Verdict.Against = string(got.Status), p.name
 		}
 		if got.Status == model.Fail && c.Verdict.Limiter == "" {
-			f := evidence(run, c, fit).Limiter(got.Ratio.Value)
+			e := evidence(run, c, fit)
+			e.MeasuredSeconds = measured.Value
+			if p.name == "spec" { // the fit's own prediction has its descriptors already
+				e.DescriptorSeconds = descriptorSeconds(c, fit, run.Link.GammaSeconds)
+			}
+			f := e.Limiter(got.Ratio.Value)
 			c.Verdict.Limiter, c.Verdict.Evidence = f.Limiter, f.Evidence
 		}
 	}
@@ -154,6 +159,8 @@ func evidence(run *results.Run, c *results.Cell, fit *model.Fit) model.Evidence 
 	e := model.Evidence{
 		GoodputBytesPerSecond: c.Goodput,
 		SameHost:              run.Producer.Host.Device.Loopback,
+		CopyBytesPerSecond:    min(run.Producer.CopyBytesPerSecond, run.Consumer.CopyBytesPerSecond),
+		Lanes:                 run.Transport.Streams * c.Concurrency,
 		Concurrency:           c.Concurrency,
 		ServiceSeconds:        c.Service50.Value,
 		Transfers:             c.Layers,
@@ -166,23 +173,40 @@ func evidence(run *results.Run, c *results.Cell, fit *model.Fit) model.Evidence 
 		counters = transport.Counters{}
 	}
 	e.Segments, e.Retransmits, e.ReceiveWindowLimited = counters.Packets, counters.Retransmits, counters.ReceiveWindowLimited
-	e.CopyBytesPerSecond = min(run.Producer.CopyBytesPerSecond, run.Consumer.CopyBytesPerSecond)
-	e.Streams = run.Transport.Streams * c.Concurrency
 	if run.Link != nil {
 		e.LinkName, e.LinkBytesPerSecond = run.Link.Name, run.Link.BytesPerSecond
 	}
-	if c.Latency.Response.P50Ns != nil {
-		e.ResponseSeconds = float64(*c.Latency.Response.P50Ns) / 1e9
-	}
-	if c.BusySeconds > 0 && !e.SameHost {
-		lanes := c.BusySeconds * float64(max(e.Streams, 1))
-		e.ProducerCPU, e.ConsumerCPU = c.CPU.ProducerSeconds/lanes, c.CPU.ConsumerSeconds/lanes
+	if busyPolling := run.Config["busy-poll"] == "true"; c.BusySeconds > 0 && !busyPolling { // a core that spins says nothing
+		e.Producer = model.Processor{Cores: c.CPU.ProducerSeconds / c.BusySeconds, CPUs: run.Producer.Host.CPUs}
+		e.Consumer = model.Processor{Cores: c.CPU.ConsumerSeconds / c.BusySeconds, CPUs: run.Consumer.Host.CPUs}
 	}
 	if fit != nil {
-		e.Cost = fit.Cost()
-		e.StreamBytesPerSecond, e.PathBytesPerSecond = fit.Asymptotic().Value, fit.Asymptotic().Value
+		e.Cost, e.PathBytesPerSecond = fit.Cost(), fit.Asymptotic().Value
+	}
+	if run.Streams != nil {
+		for _, r := range run.Streams.Rates {
+			e.StreamRates = append(e.StreamRates, model.StreamRate{Streams: r.Streams, BytesPerSecond: r.Goodput, FastestPerSecond: r.Fastest})
+		}
 	}
 	return e
+}
+
+// descriptorSeconds is how much descriptors add, by the fit, to the time that is
+// judged, beyond charged seconds for each; 0 where the fit does not tell gamma from
+// nothing.
+func descriptorSeconds(c *results.Cell, fit *model.Fit, charged float64) float64 {
+	if fit == nil || fit.Gamma.Low <= 0 {
+		return 0
+	}
+	at := func(gamma float64) float64 {
+		cost := fit.CostAt(c.Bytes)
+		cost.GammaSeconds = gamma
+		if c.Overlap != nil {
+			return cost.ExposedSeconds(c.Layers, c.Descriptors, c.Bytes, c.Overlap.PrefillSeconds)
+		}
+		return cost.Seconds(c.Layers, c.Descriptors, c.Bytes)
+	}
+	return max(0, at(fit.Gamma.Value)-at(charged))
 }
 
 // slower names the slower of two devices, of those whose rate is known, and its rate.

@@ -19,7 +19,7 @@ const (
 	kindJoined     = "joined"      // C, pulling: that a worker is connected; only then comes the next
 	kindReady      = "ready"       // C: that every worker is connected
 	kindPhase      = "phase"       // P: phase
-	kindPhaseReady = "phase_ready" // C
+	kindPhaseReady = "phase_ready" // C: phaseReady
 	kindRequest    = "request"     // P, pulling: request
 	kindChecked    = "checked"     // C: checked
 	kindPhaseEnd   = "phase_end"   // P: phaseEnd
@@ -49,14 +49,21 @@ type phaseKind string
 const (
 	calibratePhase phaseKind = "calibrate"
 	measurePhase   phaseKind = "measure" // warm-up included
+	probePhase     phaseKind = "probe"   // a connection of its own, with another number of streams
 )
 
 type phase struct {
 	Kind      phaseKind   `json:"kind"`
 	Cell      int         `json:"cell"`
 	Calibrate calibration `json:"calibrate"`
+	Probe     probe       `json:"probe"`
 	// Pace is the prefill of one layer; 0 has every layer ready at once.
 	Pace time.Duration `json:"pace_ns"`
+}
+
+type phaseReady struct {
+	Address transport.Address `json:"address,omitempty"` // of a probe's listener
+	Failed  string            `json:"failed,omitempty"`  // why there is no listener
 }
 
 type request struct {
@@ -82,5 +89,6 @@ type phaseDone struct {
 	CPUSeconds float64        `json:"cpu_seconds"`
 	Path       transport.Path `json:"path"`
 	Record     *Record        `json:"record,omitempty"`  // pulling
-	Samples    []model.Sample `json:"samples,omitempty"` // pulling, calibration
+	Samples    []model.Sample `json:"samples,omitempty"` // pulling, calibration or probe
+	Failed     string         `json:"failed,omitempty"`  // why a probe came to nothing
 }

@@ -45,11 +45,17 @@ type Producer struct {
 	SharesHost bool // the consumer's memory is this host's too
 	// Observe is told of progress; it may be nil. It is called concurrently.
 	Observe func(Progress)
+	// Connected is asked once both sides are connected and nothing is measured yet;
+	// its error ends the run. It may be nil.
+	Connected func(*Outcome) error
+	// MoreStreams is asked once everything is measured whether to find out what more
+	// streams carry; nil does not.
+	MoreStreams func(*Outcome) bool
 }
 
 // Progress is how far a run is.
 type Progress struct {
-	Stage         string // calibrate, warm-up or measure
+	Stage         string // calibrate, warm-up, measure or streams
 	ContextTokens int64
 	Done, Total   int64 // requests, or batches; Total 0 is unknown
 }
@@ -64,6 +70,7 @@ type Outcome struct {
 	Samples            []model.Sample
 	CalibrationSeconds float64
 	Cells              []CellOutcome
+	Streams            *results.StreamProbe // nil where more streams were not tried
 }
 
 // CellOutcome is what was measured of one cell.
@@ -123,7 +130,13 @@ func (r *run) run(ctx context.Context) (err error) {
 	defer cancel(nil)
 	r.listen(cancel)
 	r.watchTargets(ctx, cancel)
-	err = r.phases(ctx)
+	r.outcome.Path = r.path()
+	if r.Connected != nil {
+		err = r.Connected(r.outcome)
+	}
+	if err == nil {
+		err = r.phases(ctx)
+	}
 	if err != nil {
 		err = r.explain(ctx, err)
 		r.conn.Refuse(control.Refuse("failed", "%v", err))
@@ -187,6 +200,7 @@ func (r *run) checkHostMemory(perWorker, tokens int64) error {
 
 // connect sends the plan and makes the workers' connections.
 func (r *run) connect(ctx context.Context, t transport.Transport) error {
+	r.via = t
 	stop := r.conn.CloseOn(ctx)
 	defer stop()
 	if err := r.conn.Send(kindPlan, r.plan); err != nil {
@@ -336,7 +350,10 @@ func (r *run) phases(ctx context.Context) error {
 			return err
 		}
 	}
-	return r.calibratePath(ctx)
+	if err := r.calibratePath(ctx); err != nil {
+		return err
+	}
+	return r.probeStreams(ctx)
 }
 
 func (r *run) observe(p Progress) {
@@ -354,11 +371,16 @@ func (r *run) begin(ctx context.Context, p phase) error {
 	for _, t := range r.targets {
 		t.transfers.Store(int64(transfers))
 	}
+	_, err := r.announce(ctx, p)
+	return err
+}
+
+// announce tells the consumer of a phase and returns its answer.
+func (r *run) announce(ctx context.Context, p phase) (ready phaseReady, err error) {
 	if err := r.conn.Send(kindPhase, p); err != nil {
-		return err
+		return ready, err
 	}
-	var ok struct{}
-	return r.await(ctx, kindPhaseReady, &ok)
+	return ready, r.await(ctx, kindPhaseReady, &ready)
 }
 
 // end closes a phase and returns the consumer's half of it.

@@ -26,6 +26,10 @@ type Record struct {
 	// Growth is the mean response of the last third of the requests, by due time,
 	// over that of the first third: far above 1 where a queue builds up.
 	Growth float64 `json:"growth"`
+	// Replayed is the mean response of these very requests on a server that is
+	// otherwise free: each starts when it is due and the one before it is delivered. 0
+	// where several workers served them.
+	Replayed time.Duration `json:"replayed_ns"`
 
 	spans     []span
 	responses []response
@@ -66,11 +70,12 @@ func (r *Record) request(intended time.Duration, m moved, bytes int64) {
 	r.Requests++
 	r.Bytes += bytes
 	r.spans = append(r.spans, m.span)
-	r.responses = append(r.responses, response{intended, m.end - intended})
+	r.responses = append(r.responses, response{intended, m.end - intended, m.end - m.start})
 }
 
-// response is what one request's caller saw: when it was due, and how long it took from then.
-type response struct{ due, took time.Duration }
+// response is what one request's caller saw: when it was due, how long it took from
+// then, and how long from its real start.
+type response struct{ due, took, service time.Duration }
 
 // whole says what a record that came from the peer lacks.
 func (r *Record) whole() error {
@@ -79,7 +84,7 @@ func (r *Record) whole() error {
 			return fmt.Errorf("the consumer's record lacks a histogram: %w", control.ErrFrame)
 		}
 	}
-	if r.Requests < 0 || r.Bytes < 0 || r.Busy < 0 {
+	if r.Requests < 0 || r.Bytes < 0 || r.Busy < 0 || r.Replayed < 0 {
 		return fmt.Errorf("the consumer's record counts less than nothing: %w", control.ErrFrame)
 	}
 	return nil
@@ -99,7 +104,11 @@ func merge(records []*Record) *Record {
 		total.responses = append(total.responses, r.responses...)
 	}
 	total.Busy = union(total.spans)
+	slices.SortFunc(total.responses, func(a, b response) int { return cmp.Compare(a.due, b.due) })
 	total.Growth = growth(total.responses)
+	if len(records) == 1 {
+		total.Replayed = replay(total.responses)
+	}
 	return total
 }
 
@@ -117,20 +126,4 @@ func union(spans []span) (covered time.Duration) {
 		}
 	}
 	return covered
-}
-
-// growth is the mean response of the last third over that of the first, by due
-// time; 0 of fewer than nine requests.
-func growth(responses []response) float64 {
-	third := len(responses) / 3
-	if third < 3 {
-		return 0
-	}
-	slices.SortFunc(responses, func(a, b response) int { return cmp.Compare(a.due, b.due) })
-	var first, last time.Duration
-	for i := range third {
-		first += responses[i].took
-		last += responses[len(responses)-1-i].took
-	}
-	return float64(last) / float64(max(first, 1))
 }

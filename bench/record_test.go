@@ -73,3 +73,16 @@ func BenchmarkMove(b *testing.B) {
 		})
 	}
 }
+
+// TestReplay is Lindley's recurrence by hand: due at 0, 1, 2 and 20 ms, served in 5,
+// 5, 1 and 2, four requests are done at 5, 10, 11 and 22 and took 5, 9, 9 and 2 ms.
+func TestReplay(t *testing.T) {
+	const ms = time.Millisecond
+	got := replay([]response{{due: 0, service: 5 * ms}, {due: 1 * ms, service: 5 * ms}, {due: 2 * ms, service: 1 * ms}, {due: 20 * ms, service: 2 * ms}})
+	if want := 25 * ms / 4; got != want {
+		t.Errorf("mean response %v, want %v", got, want)
+	}
+	if replay(nil) != 0 {
+		t.Error("nothing took time")
+	}
+}

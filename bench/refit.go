@@ -26,7 +26,8 @@ func refit(f *results.Fit) *model.Fit {
 		return nil
 	}
 	f.Alpha, f.Beta, f.Gamma, f.Bandwidth = estimate(fit.Alpha), estimate(fit.Beta), estimate(fit.Gamma), estimate(fit.Asymptotic())
-	f.MAPEAll, f.WorstAll, f.Notes = fit.MAPE, fit.Worst, append(fit.Notes, fit.Vague()...)
+	f.MAPEAll, f.WorstAll = fit.MAPE, fit.Worst
+	f.Notes = append(append(f.Notes, fit.Notes...), fit.Vague()...)
 	f.MAPE, f.Worst = heldOut(fit.Residuals, f.ErrorFromBytes)
 	if err := fit.Trustworthy(); err != nil {
 		f.Notes = append(f.Notes, err.Error())

@@ -30,10 +30,12 @@ func peerEnd(who string, err error) error {
 type session struct {
 	side
 	consumer *Consumer
+	host     string               // that the producer reached
 	current  atomic.Pointer[cell] // of the phase
 	pace     time.Duration        // of the phase
 	clock    stageClock
 	requests []chan request
+	regions  chan region // of a probe's target, pulling; nil at other times
 	samples  []model.Sample
 }
 
@@ -130,9 +132,8 @@ func (s *session) connect(ctx context.Context, t transport.Transport) error {
 	if err != nil {
 		return fmt.Errorf("find the address that the producer reached: %w", err)
 	}
-	cfg := s.plan.configure(s.cells)
-	cfg.Listen, cfg.Advertise = net.JoinHostPort(host, "0"), ""
-	l, err := t.Listen(ctx, cfg)
+	s.via, s.host = t, host
+	l, err := s.listen(ctx, s.plan.Config.Streams)
 	if err != nil {
 		return err
 	}
@@ -148,6 +149,13 @@ func (s *session) connect(ctx context.Context, t transport.Transport) error {
 	}
 	s.setup.ConnectSeconds = s.connectTime(start)
 	return s.conn.Send(kindReady, ready{Setup: s.setup, CopyRate: hostinfo.CopyRate()})
+}
+
+// listen opens a place for data connections of a number of streams.
+func (s *session) listen(ctx context.Context, streams int) (transport.Listener, error) {
+	cfg := s.plan.configure(s.cells)
+	cfg.Listen, cfg.Advertise, cfg.Streams = net.JoinHostPort(s.host, "0"), "", streams
+	return s.via.Listen(ctx, cfg)
 }
 
 func (s *session) acceptWorker(ctx context.Context, l transport.Listener) error {
@@ -216,7 +224,11 @@ func (s *session) phase(ctx context.Context, p phase, cancel context.CancelCause
 	if p.Cell < 0 || p.Cell >= len(s.cells) || p.Pace < 0 {
 		return fmt.Errorf("phase of cell %d of %d: %w", p.Cell, len(s.cells), control.ErrFrame)
 	}
-	if p.Kind != calibratePhase && p.Kind != measurePhase {
+	switch p.Kind {
+	case calibratePhase, measurePhase:
+	case probePhase:
+		return s.probe(ctx, p.Probe)
+	default:
 		return fmt.Errorf("phase of unknown kind %.40q: %w", p.Kind, control.ErrFrame)
 	}
 	s.current.Store(&s.cells[p.Cell])
@@ -254,7 +266,7 @@ func (s *session) phase(ctx context.Context, p phase, cancel context.CancelCause
 		}
 	}
 	s.meter.reset()
-	if err := s.conn.Send(kindPhaseReady, struct{}{}); err != nil {
+	if err := s.conn.Send(kindPhaseReady, phaseReady{}); err != nil {
 		return err
 	}
 	end, err := s.untilPhaseEnd(phaseCtx)
@@ -300,6 +312,16 @@ func (s *session) untilPhaseEnd(ctx context.Context) (end phaseEnd, err error) {
 			case s.requests[r.Worker] <- r:
 			case <-ctx.Done():
 				return end, context.Cause(ctx)
+			}
+		case kindRegion:
+			var r region
+			if err := m.Decode(&r); err != nil {
+				return end, err
+			}
+			select {
+			case s.regions <- r: // there is no room outside a probe, nor for a second one
+			default:
+				return end, fmt.Errorf("message %q out of place: %w", m.Kind, control.ErrFrame)
 			}
 		case kindPhaseEnd:
 			return end, m.Decode(&end)

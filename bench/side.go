@@ -18,12 +18,13 @@ import (
 // connection for each worker, as initiator or as target.
 type side struct {
 	plan  Plan
+	via   transport.Transport
 	cells []cell
 	conn  *control.Conn
 	span  int64 // memory of one worker
 
-	images [][]byte          // by worker
-	mem    []*hostmem.Buffer // what is not the endpoints' own
+	memories []transport.Memory // by worker
+	mem      []*hostmem.Buffer  // of them, what is not the endpoints' own
 
 	initiators []*initiator
 	targets    []*target
@@ -33,31 +34,26 @@ type side struct {
 	setup results.Setup
 }
 
-// place makes a worker's memory, filled with noise, which also brings every page
-// in, and registers it with the worker's endpoint.
-func (s *side) place(ctx context.Context, e transport.Endpoint, worker int) (transport.Region, error) {
+// place makes the next worker's memory, filled with noise, which also brings every
+// page in.
+func (s *side) place(ctx context.Context, e transport.Endpoint) error {
+	worker := len(s.memories)
 	start := time.Now()
 	m, err := s.memory(e)
 	if err != nil {
-		return transport.Region{}, fmt.Errorf("make memory of worker %d: %w", worker, err)
+		return fmt.Errorf("make memory of worker %d: %w", worker, err)
 	}
-	s.images = append(s.images, m.Bytes)
+	s.memories = append(s.memories, m)
 	const step = 64 << 20 // so that an interrupt need not wait for all of it
 	for at := 0; at < len(m.Bytes); at += step {
 		if err := ctx.Err(); err != nil {
-			return transport.Region{}, err
+			return err
 		}
 		payload.Noise(m.Bytes[at:min(at+step, len(m.Bytes))], s.plan.RunID+uint64(worker)*uint64(s.span)+uint64(at))
 	}
-	s.setup.MemoryBytes += int64(len(m.Bytes))
+	s.setup.MemoryBytes += m.Size()
 	s.setup.AllocateSeconds += time.Since(start).Seconds()
-	start = time.Now()
-	r, err := e.Register(m)
-	s.setup.RegisterSeconds += time.Since(start).Seconds()
-	if err != nil {
-		return r, fmt.Errorf("register memory of worker %d: %w", worker, err)
-	}
-	return r, nil
+	return nil
 }
 
 // memory is what the endpoint makes, where it has its own way, or the host's.
@@ -77,7 +73,18 @@ func (s *side) memory(e transport.Endpoint) (transport.Memory, error) {
 }
 
 // image is a worker's memory.
-func (s *side) image(worker int) []byte { return s.images[worker] }
+func (s *side) image(worker int) []byte { return s.memories[worker].Bytes }
+
+// register makes a worker's memory known to an endpoint.
+func (s *side) register(e transport.Endpoint, worker int) (transport.Region, error) {
+	start := time.Now()
+	r, err := e.Register(s.memories[worker])
+	s.setup.RegisterSeconds += time.Since(start).Seconds()
+	if err != nil {
+		return r, fmt.Errorf("register memory of worker %d: %w", worker, err)
+	}
+	return r, nil
+}
 
 // connectTime is how long the workers' connections took since start, less what
 // their memory took.
@@ -85,40 +92,56 @@ func (s *side) connectTime(start time.Time) float64 {
 	return time.Since(start).Seconds() - s.setup.AllocateSeconds - s.setup.RegisterSeconds
 }
 
-// addTarget registers a target's memory and sends the peer what it needs to reach it.
+// addTarget makes a worker's memory and sends the peer what it needs to reach it.
 func (s *side) addTarget(ctx context.Context, t transport.Target) error {
 	w := len(s.targets)
 	s.targets = append(s.targets, &target{Target: t, worker: w, ordered: s.plan.Direction == Push})
-	r, err := s.place(ctx, t, w)
+	if err := s.place(ctx, t); err != nil {
+		return err
+	}
+	return s.offer(s.targets[w])
+}
+
+// offer registers a target's memory and advertises it to the peer.
+func (s *side) offer(t *target) error {
+	r, err := s.register(t, t.worker)
 	if err != nil {
 		return err
 	}
 	ad, err := t.Advertise(r)
 	if err != nil {
-		return fmt.Errorf("advertise memory of worker %d: %w", w, err)
+		return fmt.Errorf("advertise memory of worker %d: %w", t.worker, err)
 	}
-	return s.conn.Send(kindRegion, region{w, ad})
+	return s.conn.Send(kindRegion, region{t.worker, ad})
 }
 
-// addInitiator registers an initiator's memory and awaits the peer's.
+// addInitiator makes a worker's memory and awaits the peer's.
 func (s *side) addInitiator(ctx context.Context, in transport.Initiator) error {
-	w := len(s.initiators)
 	i := &initiator{Initiator: in, op: s.plan.Direction.op(), record: newRecord()}
 	s.initiators = append(s.initiators, i)
-	var err error
-	if i.local, err = s.place(ctx, in, w); err != nil {
+	if err := s.place(ctx, in); err != nil {
+		return err
+	}
+	return s.reach(i, len(s.initiators)-1, func(peer *region) error {
+		return s.conn.Expect(kindRegion, peer, s.plan.patience(s.cells))
+	})
+}
+
+// reach registers an initiator's memory and imports that of the peer, which await receives.
+func (s *side) reach(i *initiator, worker int, await func(*region) error) (err error) {
+	if i.local, err = s.register(i, worker); err != nil {
 		return err
 	}
 	var peer region
-	if err := s.conn.Expect(kindRegion, &peer, s.plan.patience(s.cells)); err != nil {
+	if err := await(&peer); err != nil {
 		return err
 	}
-	remote, err := in.Import(peer.Advertisement)
+	remote, err := i.Import(peer.Advertisement)
 	if err != nil {
-		return fmt.Errorf("import memory of worker %d: %w", w, err)
+		return fmt.Errorf("import memory of worker %d: %w", worker, err)
 	}
-	if peer.Worker != w || len(remote) != 1 {
-		return fmt.Errorf("import memory of worker %d: got %s of worker %d: %w", w, units.Count(len(remote), "region"), peer.Worker, transport.ErrProtocol)
+	if peer.Worker != worker || len(remote) != 1 {
+		return fmt.Errorf("import memory of worker %d: got %s of worker %d: %w", worker, units.Count(len(remote), "region"), peer.Worker, transport.ErrProtocol)
 	}
 	i.remote = remote[0]
 	return nil
@@ -178,7 +201,7 @@ func (s *side) disconnect() error {
 // close gives everything back.
 func (s *side) close() error {
 	err := s.disconnect()
-	s.images = nil
+	s.memories = nil
 	for _, m := range s.mem {
 		err = errors.Join(err, m.Close())
 	}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"kvbench/model"
@@ -32,6 +33,7 @@ func Summarize(o *Outcome, a Assumptions, why error) (*results.Run, error) {
 		Consumer:  o.Consumer,
 		Transport: results.Transport{Name: o.Plan.Transport, Streams: max(1, o.Plan.Config.Streams), Path: o.Path, Consumer: o.PeerPath},
 		Cells:     []results.Cell{},
+		Streams:   o.Streams,
 	}
 	if why != nil {
 		run.Incomplete = why.Error()
@@ -40,10 +42,11 @@ func Summarize(o *Outcome, a Assumptions, why error) (*results.Run, error) {
 	var fit *model.Fit
 	if a.Calibration != nil {
 		earlier := *a.Calibration
-		earlier.Notes = nil
+		earlier.Notes = doubts(earlier.Taken, o.conditions())
 		run.Fit = &earlier
 	} else if len(o.Samples) > 0 {
-		run.Fit = &results.Fit{Seconds: o.CalibrationSeconds}
+		taken := o.conditions()
+		run.Fit = &results.Fit{Seconds: o.CalibrationSeconds, Taken: &taken}
 		for _, s := range o.Samples {
 			run.Fit.Samples = append(run.Fit.Samples, results.Sample(s))
 		}
@@ -63,6 +66,18 @@ func Summarize(o *Outcome, a Assumptions, why error) (*results.Run, error) {
 	}
 	a.Judge.judge(run, fit)
 	return run, nil
+}
+
+// SlowerThanLink reports whether a cell fails against the link for being slower, and
+// no device that is known to be slower than the link accounts for that.
+func (a Assumptions) SlowerThanLink(o *Outcome) bool {
+	measured := *o
+	measured.Samples = nil // the link is asked, not a fit
+	a.Calibration, a.Judge.Against = nil, []string{"spec"}
+	run, err := Summarize(&measured, a, nil)
+	return err == nil && slices.ContainsFunc(run.Cells, func(c results.Cell) bool {
+		return c.Verdict.Status == string(model.Fail) && c.Predicted.Spec != nil && c.Predicted.Spec.Ratio > 1 && c.Verdict.Limiter != model.LimiterDevice
+	})
 }
 
 // spec fills in the record's link and returns its cost; nil without a link.
@@ -144,33 +159,4 @@ func (o *Outcome) summarizeCell(c *CellOutcome, spec *model.Cost, fit *model.Fit
 		cell.Load = o.load(record)
 	}
 	return cell, nil
-}
-
-// load holds an open loop's response times against queueing theory.
-func (o *Outcome) load(record *Record) *results.Load {
-	mean, square := record.Service.Moments()
-	q := model.Load{ArrivalsPerSecond: o.Load.Rate, ServiceSeconds: mean, ServiceSquared: square}.Queue()
-	response, _ := record.Response.Moments()
-	l := &results.Load{
-		Arrivals: string(o.Load.Arrivals), ArrivalsPerSecond: o.Load.Rate,
-		Utilization: q.Utilization, Stable: q.Stable, ResponseMeanSeconds: response,
-		ResponseFCFSSeconds: bound(q.ResponseFCFS), ResponsePSSeconds: bound(q.ResponsePS), Growth: record.Growth,
-	}
-	low, high := min(q.ResponseFCFS, q.ResponsePS), max(q.ResponseFCFS, q.ResponsePS)
-	switch {
-	case !q.Stable:
-		l.Note = "unstable: requests arrive faster than they are served, and responses grow for as long as that lasts"
-	case response < low:
-		l.Note = fmt.Sprintf("below the band of theory: %d arrivals are few, and by chance came apart", record.Requests)
-		if o.Load.Arrivals == Uniform {
-			l.Note = "below the band of theory, which is for random arrivals: these are evenly spaced"
-		}
-	case response > high && record.Growth > 1.5:
-		l.Note = "above the band of theory, and still growing: the run is too short for a steady state, or the service times drift"
-	case response > high:
-		l.Note = fmt.Sprintf("above the band of theory: %d arrivals are few, and by chance came together, or a request also waits for the consumer's check of the one before", record.Requests)
-	default:
-		l.Note = "within the band of theory, from first come first served to fair sharing"
-	}
-	return l
 }

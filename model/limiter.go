@@ -6,33 +6,39 @@ import (
 	"kvbench/internal/units"
 )
 
-// Evidence is what both ends saw while a cell was measured. A zero field means
-// that nobody looked; it then supports nothing.
+// Evidence is what both ends saw of a cell. A zero field means that nobody looked;
+// it then supports nothing.
 type Evidence struct {
 	GoodputBytesPerSecond float64 // measured, of the cell
-	LinkName              string  // the link that the spec prediction assumed
-	LinkBytesPerSecond    float64 // its line rate
-	DeviceName            string  // the interface that carried the data
-	DeviceBytesPerSecond  float64 // its real line rate, as the kernel reports it
+	MeasuredSeconds       float64 // the time that was judged: p50 of the service, or of the exposed time
+	ServiceSeconds        float64 // p50 from the real start
 
-	SameHost             bool    // loopback or shared memory: copies, not a wire
-	CopyBytesPerSecond   float64 // memory copy of one core of this host
-	Streams              int     // connections that carried the data
-	StreamBytesPerSecond float64 // the most that one stream reached on this path, from calibration
-	PathBytesPerSecond   float64 // the most that the path reached with any number of streams, from calibration
+	LinkName             string  // the link that the spec prediction assumed
+	LinkBytesPerSecond   float64 // its line rate
+	DeviceName           string  // the interface that carried the data
+	DeviceBytesPerSecond float64 // its real line rate, as the kernel reports it
+	PathBytesPerSecond   float64 // what large batches approach with the run's streams, from calibration
 
-	ProducerCPU, ConsumerCPU float64 // busiest data thread, share of a core
-	Retransmits, Segments    int64   // of the data connections
-	ReceiveWindowLimited     float64 // share of the busy time that the peer's window stopped the sender
-	Concurrency              int     // requests in flight at once
-	ResponseSeconds          float64 // p50 from the intended time
-	ServiceSeconds           float64 // p50 from the real start
-	RegistrationSeconds      float64 // registration inside the timed path, a request
+	// StreamRates are what connections of growing numbers of streams carried once
+	// the cells were measured, the run's own number first.
+	StreamRates []StreamRate
 
-	Cost        Cost // fitted, for the descriptors' share
-	Transfers   int  // of a request
-	Descriptors int
-	Bytes       int64
+	SameHost               bool    // loopback or shared memory: copies, not a wire
+	CopyBytesPerSecond     float64 // memory copy of one core of this host
+	Lanes                  int     // streams of all requests in flight, each with a thread at either end
+	Producer, Consumer     Processor
+	Retransmits, Segments  int64   // of the data connections
+	ReceiveWindowLimited   float64 // share of the busy time that the peer's window stopped the sender
+	RegistrationSeconds    float64 // registration inside the timed path, a request
+	Concurrency            int     // requests in flight at once
+	Transfers, Descriptors int     // of a request
+	Bytes                  int64
+
+	Cost Cost // fitted; zero without a fit
+	// DescriptorSeconds is how much of MeasuredSeconds descriptors account for by
+	// the fit, beyond what the prediction charges for them; 0 where the fit does
+	// not tell gamma from nothing.
+	DescriptorSeconds float64
 }
 
 // Finding is the first limiter that the evidence supports.
@@ -45,13 +51,14 @@ type Finding struct {
 const (
 	LimiterDevice        = "slower device"
 	LimiterRegistration  = "registration"
-	LimiterQueueing      = "queueing"
 	LimiterDescriptors   = "descriptors"
+	LimiterQueueing      = "queueing"
 	LimiterRetransmits   = "retransmits"
 	LimiterReceiveWindow = "receive window"
-	LimiterCPU           = "cpu"
-	LimiterMemory        = "memory bandwidth"
 	LimiterStream        = "one stream"
+	LimiterStreams       = "too few streams"
+	LimiterMemory        = "memory bandwidth"
+	LimiterCPU           = "cpu"
 	LimiterPath          = "slower path"
 	LimiterUnexplained   = "unexplained"
 )
@@ -59,30 +66,35 @@ const (
 // From which value an observation is taken as the reason.
 const (
 	slowerDevice      = 0.9   // of the named link's rate
-	busyCPU           = 0.9   // of a core
+	busyCPU           = 0.85  // of a core: the rest goes in waking up and in waiting for the other end
 	manyRetransmits   = 0.001 // of segments: TCP's rate falls with 1/sqrt(loss)
 	windowShare       = 0.2   // of the busy time
-	queueingShare     = 1.25  // concurrent service, or response over service
+	queueingShare     = 1.25  // concurrent service over service alone
 	registrationShare = 0.1   // of a request's service time
+	descriptorShare   = 0.5   // of the time by which the prediction was missed
+	moreStreams       = 1.2   // goodput with more streams over that of the run's
 	atCeiling         = 0.85  // of a ceiling that was measured
-	copyShare         = 0.25  // of one core's copy rate: loopback copies twice and each copy reads and writes
+	copyShare         = 0.5   // of the processor time
 )
 
 // Limiter names the first limiter that the evidence supports for a measurement
 // whose ratio to the prediction is ratio, in the order of how conclusive each is:
-// facts of the set-up, then time that is accounted for, then counters, then
-// ceilings. A measurement faster than predicted is never a limiter's doing.
+// facts of the set-up, time that is accounted for, counters of one cause, the
+// experiment with more streams, then ceilings. A measurement faster than predicted
+// is never a limiter's doing.
 func (e Evidence) Limiter(ratio float64) Finding {
 	if ratio < 1 {
 		return e.faster(ratio)
 	}
-	for _, look := range []func() Finding{e.device, e.registration, e.descriptors, e.queueing,
-		e.retransmits, e.window, e.cpu, e.memory, e.stream, e.path} {
+	missed := e.MeasuredSeconds * (1 - 1/ratio)
+	for _, look := range []func() Finding{e.device, e.registration, func() Finding { return e.descriptors(missed) }, e.queueing,
+		e.retransmits, e.window, e.stream, e.memory, e.cpu, e.path} {
 		if f := look(); f.Limiter != "" {
 			return f
 		}
 	}
-	return Finding{LimiterUnexplained, fmt.Sprintf("measured %.3g times the prediction at %s, and nothing that was observed accounts for it", ratio, units.Rate(e.GoodputBytesPerSecond))}
+	text := fmt.Sprintf("measured %.3g times the prediction at %s, and nothing that was observed accounts for it", ratio, units.Rate(e.GoodputBytesPerSecond))
+	return Finding{LimiterUnexplained, text + e.onOneHost() + e.noMoreStreams()}
 }
 
 func (e Evidence) faster(ratio float64) Finding {
@@ -111,23 +123,26 @@ func (e Evidence) registration() (f Finding) {
 	return f
 }
 
-func (e Evidence) descriptors() (f Finding) {
-	posted := float64(e.Descriptors) * e.Cost.GammaSeconds
-	if wire := e.Cost.WireSeconds(e.Bytes); posted > 0 && posted > wire {
-		f = Finding{LimiterDescriptors, fmt.Sprintf("%d descriptors cost %s, their bytes %s", e.Descriptors, units.Seconds(posted), units.Seconds(wire))}
+// descriptors looks whether they account for the time by which the prediction was
+// missed, in seconds. Where the fit is right and the wire as predicted that holds
+// whenever gamma·N > S/B, and it can hold below.
+func (e Evidence) descriptors(missed float64) (f Finding) {
+	if e.DescriptorSeconds > 0 && e.DescriptorSeconds > descriptorShare*missed {
+		f = Finding{LimiterDescriptors, fmt.Sprintf("%d descriptors cost %s of the %s beyond the prediction; the bytes alone take %s",
+			e.Descriptors, units.Seconds(e.DescriptorSeconds), units.Seconds(missed), units.Seconds(e.Cost.WireSeconds(e.Bytes)))}
 	}
 	return f
 }
 
+// queueing looks whether requests shared the path. That a request waited before
+// it began is no part of its service time, which is what is judged.
 func (e Evidence) queueing() (f Finding) {
-	switch {
-	case e.Concurrency > 1:
-		alone := e.Cost.Seconds(e.Transfers, e.Descriptors, e.Bytes)
-		if alone > 0 && e.ServiceSeconds > queueingShare*alone && e.ServiceSeconds < 1.1*float64(e.Concurrency)*alone {
-			f = Finding{LimiterQueueing, fmt.Sprintf("%d requests in flight share the link: %s each, %s for one alone", e.Concurrency, units.Seconds(e.ServiceSeconds), units.Seconds(alone))}
-		}
-	case e.ServiceSeconds > 0 && e.ResponseSeconds > queueingShare*e.ServiceSeconds:
-		f = Finding{LimiterQueueing, fmt.Sprintf("a request takes %s and is done %s after it was due: it waits for those before it", units.Seconds(e.ServiceSeconds), units.Seconds(e.ResponseSeconds))}
+	if e.Concurrency < 2 {
+		return f
+	}
+	alone := e.Cost.Seconds(e.Transfers, e.Descriptors, e.Bytes)
+	if alone > 0 && e.ServiceSeconds > queueingShare*alone && e.ServiceSeconds < 1.1*float64(e.Concurrency)*alone {
+		f = Finding{LimiterQueueing, fmt.Sprintf("%d requests in flight share the link: %s each, %s for one alone", e.Concurrency, units.Seconds(e.ServiceSeconds), units.Seconds(alone))}
 	}
 	return f
 }
@@ -146,38 +161,13 @@ func (e Evidence) window() (f Finding) {
 	return f
 }
 
-func (e Evidence) cpu() (f Finding) {
-	side, share := "producer", e.ProducerCPU
-	if e.ConsumerCPU > share {
-		side, share = "consumer", e.ConsumerCPU
-	}
-	if share >= busyCPU {
-		f = Finding{LimiterCPU, fmt.Sprintf("the %s's data thread used %.0f %% of a core", side, 100*share)}
-	}
-	return f
-}
-
-func (e Evidence) memory() (f Finding) {
-	if e.SameHost && e.CopyBytesPerSecond > 0 && e.GoodputBytesPerSecond > copyShare*e.CopyBytesPerSecond {
-		f = Finding{LimiterMemory, fmt.Sprintf("both ends are on this host: %s is what its copies allow (one core copies %s)", units.Rate(e.GoodputBytesPerSecond), units.Rate(e.CopyBytesPerSecond))}
-	}
-	return f
-}
-
-func (e Evidence) stream() (f Finding) {
-	if e.Streams == 1 && e.StreamBytesPerSecond > 0 && e.GoodputBytesPerSecond >= atCeiling*e.StreamBytesPerSecond &&
-		e.StreamBytesPerSecond < atCeiling*max(e.PathBytesPerSecond, e.DeviceBytesPerSecond) {
-		f = Finding{LimiterStream, fmt.Sprintf("one stream reaches %s on this path, which has %s; try more streams",
-			units.Rate(e.StreamBytesPerSecond), units.Rate(max(e.PathBytesPerSecond, e.DeviceBytesPerSecond)))}
-	}
-	return f
-}
-
 // path is what is left when the bytes flow steadily at less than the link's rate.
 func (e Evidence) path() (f Finding) {
-	ceiling := max(e.Cost.BytesPerSecond, e.PathBytesPerSecond)
+	own, _ := e.streamRates()
+	ceiling := max(e.PathBytesPerSecond, own.BytesPerSecond)
 	if ceiling > 0 && e.LinkBytesPerSecond > 0 && ceiling < slowerDevice*e.LinkBytesPerSecond && e.GoodputBytesPerSecond >= atCeiling*ceiling {
-		f = Finding{LimiterPath, fmt.Sprintf("the path delivers at most %s however large the transfer; the link %s is %s", units.BitRate(ceiling), e.LinkName, units.BitRate(e.LinkBytesPerSecond))}
+		f = Finding{LimiterPath, fmt.Sprintf("the path delivers at most %s however large the transfer; the link %s is %s%s",
+			units.BitRate(ceiling), e.LinkName, units.BitRate(e.LinkBytesPerSecond), e.onOneHost()+e.noMoreStreams())}
 	}
 	return f
 }

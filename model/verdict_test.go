@@ -2,7 +2,6 @@ package model
 
 import (
 	"math"
-	"strings"
 	"testing"
 )
 
@@ -65,35 +64,5 @@ func TestMedianRanks(t *testing.T) {
 	}
 	if i := MedianInterval([]float64{1, 2, 3}); i != (Interval{2, 1, 3}) {
 		t.Errorf("three samples: %v", i)
-	}
-}
-
-func TestLimiters(t *testing.T) {
-	fitted := Cost{AlphaSeconds: 1e-4, GammaSeconds: 3e-6, BytesPerSecond: 1e9}
-	for _, c := range []struct {
-		want, says string
-		ratio      float64
-		e          Evidence
-	}{
-		{LimiterDevice, "1 Gbit/s", 106, Evidence{GoodputBytesPerSecond: 118e6, LinkName: "100gbe", LinkBytesPerSecond: 12.5e9, DeviceName: "eth0", DeviceBytesPerSecond: 125e6}},
-		{LimiterDevice, "shapes", 106, Evidence{GoodputBytesPerSecond: 119e6, LinkName: "100gbe", LinkBytesPerSecond: 12.5e9, DeviceName: "veth0", DeviceBytesPerSecond: 1.25e9}},
-		{LimiterDescriptors, "4096 descriptors", 2, Evidence{Cost: fitted, Transfers: 1, Descriptors: 4096, Bytes: 4096 * 2048}},
-		{LimiterQueueing, "4 requests", 3, Evidence{Concurrency: 4, Cost: fitted, Transfers: 1, Descriptors: 1, Bytes: 1e9, ServiceSeconds: 3.9}},
-		{LimiterQueueing, "after it was due", 2, Evidence{ServiceSeconds: 1, ResponseSeconds: 3}},
-		{LimiterRegistration, "registration", 2, Evidence{ServiceSeconds: 1, RegistrationSeconds: 0.5}},
-		{LimiterRetransmits, "5000 of 1000000", 2, Evidence{Retransmits: 5000, Segments: 1e6}},
-		{LimiterReceiveWindow, "40 %", 2, Evidence{ReceiveWindowLimited: 0.4}},
-		{LimiterCPU, "consumer", 2, Evidence{ProducerCPU: 0.5, ConsumerCPU: 0.99}},
-		{LimiterMemory, "copies", 2, Evidence{SameHost: true, GoodputBytesPerSecond: 3e9, CopyBytesPerSecond: 7e9}},
-		{LimiterStream, "more streams", 3, Evidence{Streams: 1, GoodputBytesPerSecond: 4e9, StreamBytesPerSecond: 4.1e9, DeviceBytesPerSecond: 12.5e9, LinkBytesPerSecond: 12.5e9}},
-		{LimiterPath, "1 Gbit/s", 100, Evidence{Streams: 1, Cost: Cost{BytesPerSecond: 125e6}, GoodputBytesPerSecond: 118e6, LinkName: "100gbe", LinkBytesPerSecond: 12.5e9}},
-		{LimiterUnexplained, "2 times", 2, Evidence{GoodputBytesPerSecond: 1e9}},
-		{LimiterUnexplained, "another path", 0.5, Evidence{GoodputBytesPerSecond: 2e9, LinkName: "1Gbit/s", LinkBytesPerSecond: 125e6}},
-		{LimiterUnexplained, "nothing", 2, Evidence{Retransmits: 1, Segments: 1e6, ProducerCPU: 0.3, Streams: 1}},
-	} {
-		f := c.e.Limiter(c.ratio)
-		if f.Limiter != c.want || !strings.Contains(f.Evidence, c.says) {
-			t.Errorf("%s: %q, want %s with %q", f.Limiter, f.Evidence, c.want, c.says)
-		}
 	}
 }

@@ -28,6 +28,8 @@ type Run struct {
 	Link      *Link             `json:"link"` // what the spec prediction assumed; null without one
 	Fit       *Fit              `json:"fit"`  // null where nothing was calibrated
 	Cells     []Cell            `json:"cells"`
+	// Streams is what more streams carried; absent where that was not tried.
+	Streams *StreamProbe `json:"stream_probe,omitempty"`
 }
 
 // Side is one host's part.
@@ -97,8 +99,42 @@ type Fit struct {
 	Seconds float64  `json:"seconds"` // that calibration took
 	// Source is the record that the calibration was taken from; empty: this run's own.
 	Source string `json:"source,omitempty"`
+	// Taken is where and how the samples were timed; absent in older records.
+	Taken *Conditions `json:"taken,omitempty"`
 	// Samples are what was fitted, so that a fit can be made again from the record.
 	Samples []Sample `json:"samples"`
+}
+
+// Conditions are what a calibration depends on: it holds for runs under the same.
+type Conditions struct {
+	Transport    string          `json:"transport"`
+	Lane         string          `json:"lane"`
+	Device       hostinfo.Device `json:"device"` // the producer's
+	Direction    string          `json:"direction"`
+	Streams      int             `json:"streams"`
+	SocketBuffer int             `json:"socket_buffer_bytes,omitempty"`
+	BusyPoll     bool            `json:"busy_poll,omitempty"`
+	Verify       payload.Depth   `json:"verify"`
+	Producer     string          `json:"producer"` // host names
+	Consumer     string          `json:"consumer"`
+}
+
+// StreamProbe is what connections with growing numbers of streams carried, timed
+// after the cells of a run that took longer than its link allows.
+type StreamProbe struct {
+	Bytes int64        `json:"bytes"` // of each batch: one transfer of one descriptor
+	Rates []StreamRate `json:"rates"` // the run's own number of streams first
+	// Note says why there are no rates.
+	Note string `json:"note,omitempty"`
+}
+
+// StreamRate is what one number of streams carried, over a few batches.
+type StreamRate struct {
+	Streams int     `json:"streams"`
+	Batches int     `json:"batches"`
+	Goodput float64 `json:"goodput_bytes_per_second"` // median
+	Slowest float64 `json:"slowest_bytes_per_second"`
+	Fastest float64 `json:"fastest_bytes_per_second"`
 }
 
 // Sample is one timed calibration batch.
@@ -181,6 +217,9 @@ type Load struct {
 	ResponseMeanSeconds float64  `json:"response_mean_seconds"`
 	ResponseFCFSSeconds *float64 `json:"response_fcfs_seconds"` // M/G/1, first come first served
 	ResponsePSSeconds   *float64 `json:"response_ps_seconds"`   // M/G/1, fair sharing
+	// ResponseReplayedSeconds is the mean response of these very arrivals and service
+	// times, one after another without a pause; 0 where requests shared the path.
+	ResponseReplayedSeconds float64 `json:"response_replayed_seconds"`
 	// Growth is the mean response of the last third of the requests over that of the
 	// first: near 1 in a steady state, above it while a queue builds up.
 	Growth float64 `json:"growth"`

@@ -61,6 +61,12 @@ func (a *app) measure(cmd *cobra.Command, f *runFlags, reach func(context.Contex
 	if err != nil {
 		return err
 	}
+	if f.check.check && f.check.calibrate == "off" && assumed.Link == nil && f.check.link != "auto" {
+		return usagef("--check with --calibrate off needs --link")
+	}
+	if err := assumed.Suits(&bench.Outcome{Plan: plan}); err != nil {
+		return asUsage(err)
+	}
 	if err := checkFormat(f.format); err != nil {
 		return err
 	}
@@ -76,6 +82,10 @@ func (a *app) measure(cmd *cobra.Command, f *runFlags, reach func(context.Contex
 	}
 	bar := newProgress(a.err)
 	producer.Transports, producer.Host, producer.Observe = a.transports, hostinfo.Gather, bar.observe
+	producer.Connected = assumed.Suits
+	producer.MoreStreams = func(o *bench.Outcome) bool {
+		return withDevice(assumed, o.Producer.Host.Device).SlowerThanLink(o)
+	}
 	outcome, errRun := producer.Run(cmd.Context(), plan, load)
 	bar.close()
 	if errRun != nil && len(outcome.Cells) == 0 && len(outcome.Samples) == 0 {

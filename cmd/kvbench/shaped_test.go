@@ -21,6 +21,12 @@ import (
 // shaped makes a run between two network namespaces and returns its record.
 func shaped(t *testing.T, rate string, mtu int, args ...string) *results.Run {
 	t.Helper()
+	return overLink(t, []string{"--rate", rate, "--mtu", fmt.Sprint(mtu)}, mtu, args...)
+}
+
+// overLink is shaped with a link of the bed's own arguments.
+func overLink(t *testing.T, link []string, mtu int, args ...string) *results.Run {
+	t.Helper()
 	if runtime.GOOS != "linux" || os.Getuid() != 0 {
 		skipOrFail(t, "netns", "network namespaces need Linux and root")
 	}
@@ -30,13 +36,13 @@ func shaped(t *testing.T, rate string, mtu int, args ...string) *results.Run {
 	}
 	out := filepath.Join(t.TempDir(), "run.json")
 	script := filepath.Join("..", "..", "scripts", "netns-link")
-	line := []string{"--rate", rate, "--mtu", fmt.Sprint(mtu),
+	line := append(link,
 		"--", self, "consumer", "--listen", "10.77.0.2:9400", "--once", "--token", "t",
-		"--", self, "producer", "--connect", "10.77.0.2:9400", "--token", "t", "--mtu", fmt.Sprint(mtu), "--framing", "shaped", "--out", out}
+		"--", self, "producer", "--connect", "10.77.0.2:9400", "--token", "t", "--mtu", fmt.Sprint(mtu), "--framing", "shaped", "--out", out)
 	cmd := exec.CommandContext(t.Context(), script, append(line, args...)...)
 	cmd.Env = append(os.Environ(), asKVBench+"=1")
 	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s at MTU %d, %v: %v\n%s", rate, mtu, args, err, text)
+		t.Fatalf("%v, %v: %v\n%s", link, args, err, text)
 	}
 	run, err := results.ReadFile(out)
 	if err != nil {
@@ -80,8 +86,9 @@ func TestShapedLinks(t *testing.T) {
 	}{
 		{"200mbit", "200Mbit/s", 200e6, "64", 0.03, 0.08},
 		{"1gbit", "1Gbit/s", 1e9, "128", 0.03, 0.08},
-		// At 5 Gbit/s the host's own pace shows beside the shaper's.
-		{"5gbit", "5Gbit/s", 5e9, "512", 0.08, 0.35},
+		// Layers of 8 MB, for the burst of 1.25 MB that passes unshaped to be a small
+		// part of a batch as at the other rates.
+		{"5gbit", "5Gbit/s", 5e9, "2K", 0.03, 0.08},
 	} {
 		for _, mtu := range []int{1500, 9000} {
 			t.Run(fmt.Sprintf("%s/%d", c.rate, mtu), func(t *testing.T) {
@@ -161,15 +168,42 @@ func TestQueueingOnShapedLink(t *testing.T) {
 			}
 			continue
 		}
-		inside := l.ResponseMeanSeconds >= *l.ResponseFCFSSeconds && l.ResponseMeanSeconds <= *l.ResponsePSSeconds
-		if !inside && l.Note == "" || !within(l.ResponseMeanSeconds, *l.ResponseFCFSSeconds, 0.5) && !inside {
-			t.Errorf("utilization %.2f: mean response %.4g s, theory %.4g to %.4g s: %q", utilization, l.ResponseMeanSeconds, *l.ResponseFCFSSeconds, *l.ResponsePSSeconds, l.Note)
+		if wrong := unexplained(l); wrong != "" {
+			t.Errorf("utilization %.2f: mean response %.4g s, theory %.4g to %.4g s, %s: %q", utilization, l.ResponseMeanSeconds, *l.ResponseFCFSSeconds, *l.ResponsePSSeconds, wrong, l.Note)
 		}
 	}
 }
 
+// unexplained is what is wrong with an open loop's mean response: outside the band
+// of theory without that its own arrivals and service times bear out the reason
+// that the run gives.
+func unexplained(l *results.Load) string {
+	measured, replayed := l.ResponseMeanSeconds, l.ResponseReplayedSeconds
+	switch {
+	case measured >= *l.ResponseFCFSSeconds && measured <= *l.ResponsePSSeconds:
+		if !strings.Contains(l.Note, "within the band") {
+			return "which is inside the band"
+		}
+	case strings.Contains(l.Note, "by chance"):
+		// Then arrivals and service times alone have to give the same.
+		if !within(measured, replayed, 0.05) {
+			return fmt.Sprintf("chance alone gives %.4g s", replayed)
+		}
+	case strings.Contains(l.Note, "between requests"):
+		// Then they have to give less, and that inside what chance does to 600 arrivals.
+		if replayed >= measured || !within(replayed, *l.ResponseFCFSSeconds, 0.5) {
+			return fmt.Sprintf("arrivals and service alone give %.4g s", replayed)
+		}
+	default:
+		return "without a reason"
+	}
+	return ""
+}
+
 // TestDescriptorsOnShapedLink: the same bytes in 16, 256 and 4096 pieces, counts
-// that calibration did not time; the fit predicts each within 15 %.
+// that calibration did not time; the fit predicts each within 15 %. Over TCP
+// descriptors are cheap, here under 1 % of the time: this shows that they are not
+// taken for dear. Where they are dear is in bench, TestDescriptorsAreNamed.
 func TestDescriptorsOnShapedLink(t *testing.T) {
 	for _, block := range []string{"512", "32", "2"} {
 		oneOfThree(t, func() string {
@@ -186,4 +220,47 @@ func TestDescriptorsOnShapedLink(t *testing.T) {
 			return ""
 		})
 	}
+}
+
+// TestStreamsOnShapedLink: where a network lets each connection have 200 Mbit/s of
+// its 1 Gbit/s, a run of one stream says so, and that four carry four times as much;
+// where one stream has the whole link, it says that more do not help.
+func TestStreamsOnShapedLink(t *testing.T) {
+	perStream := truth(200e6, 1500)
+	for _, direction := range []string{"push", "pull"} {
+		oneOfThree(t, func() string {
+			run := overLink(t, []string{"--rate", "1gbit", "--per-stream", "200mbit"}, 1500, "--model", "llama-3.1-8b", "--context", "128",
+				"--requests", "4", "--warmup", "1", "--calibrate", "off", "--link", "1Gbit/s", "--direction", direction)
+			v := run.Cells[0].Verdict
+			t.Logf("%s: %s: %s", direction, v.Limiter, v.Evidence)
+			if run.Streams == nil || len(run.Streams.Rates) != 3 {
+				return fmt.Sprintf("%s: probe %+v", direction, run.Streams)
+			}
+			for _, r := range run.Streams.Rates {
+				// Now and then two connections fall into one class, and share its rate.
+				if want := float64(r.Streams) * perStream; !within(r.Goodput, want, 0.1) {
+					return fmt.Sprintf("%s: %d streams carry %.4g B/s, the link %.4g", direction, r.Streams, r.Goodput, want)
+				}
+			}
+			if v.Status != "fail" || v.Limiter != "one stream" || !strings.Contains(v.Evidence, "use --streams 4") {
+				return fmt.Sprintf("%s: %+v", direction, v)
+			}
+			return ""
+		})
+	}
+	oneOfThree(t, func() string {
+		run := overLink(t, []string{"--rate", "200mbit", "--per-stream", "200mbit"}, 1500, "--model", "llama-3.1-8b", "--context", "128",
+			"--requests", "4", "--warmup", "1", "--calibrate", "off", "--link", "1Gbit/s")
+		v := run.Cells[0].Verdict
+		t.Logf("%s: %s", v.Limiter, v.Evidence)
+		if v.Limiter != "slower path" || !strings.Contains(v.Evidence, "more streams do not help") {
+			return fmt.Sprintf("probe %+v, verdict %+v", run.Streams, v)
+		}
+		for _, r := range run.Streams.Rates {
+			if !within(r.Goodput, perStream, 0.1) {
+				return fmt.Sprintf("%d streams carry %.4g B/s, the link %.4g", r.Streams, r.Goodput, perStream)
+			}
+		}
+		return ""
+	})
 }

@@ -1,0 +1,75 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"kvbench/results"
+)
+
+// ErrOtherPath is returned when a calibration that is to be used again was taken
+// on another kind of path.
+var ErrOtherPath = errors.New("the calibration is of another path")
+
+// conditions are those under which an outcome's batches were timed, as far as it
+// has come: the lane is known once the sides are connected.
+func (o *Outcome) conditions() results.Conditions {
+	return results.Conditions{
+		Transport: o.Plan.Transport, Lane: o.Path.Lane, Device: o.Producer.Host.Device,
+		Direction: string(o.Plan.Direction), Streams: max(1, o.Plan.Config.Streams),
+		SocketBuffer: o.Plan.Config.SocketBuffer, BusyPoll: o.Plan.Config.BusyPoll, Verify: o.Plan.Verify,
+		Producer: o.Producer.Host.Hostname, Consumer: o.Consumer.Host.Hostname,
+	}
+}
+
+// Suits returns ErrOtherPath, with what differs, where an earlier run's calibration
+// that is to be used was taken over another transport, lane or direction than the
+// outcome's, as far as it has come. What differs otherwise is in the record's notes.
+func (a Assumptions) Suits(o *Outcome) error {
+	if a.Calibration == nil || a.Calibration.Taken == nil {
+		return nil
+	}
+	then, now := a.Calibration.Taken, o.conditions()
+	var differ []string
+	for _, c := range []struct{ what, then, now string }{
+		{"transport", then.Transport, now.Transport},
+		{"direction", then.Direction, now.Direction},
+		{"lane", then.Lane, now.Lane},
+	} {
+		if c.now != "" && c.then != c.now {
+			differ = append(differ, fmt.Sprintf("%s %q, here %q", c.what, c.then, c.now))
+		}
+	}
+	if len(differ) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w (%s): %s; calibrate this path with --calibrate auto, or give a record of it", ErrOtherPath, a.Calibration.Source, strings.Join(differ, "; "))
+}
+
+// doubts says in which ways, short of another path, an earlier calibration was
+// taken under other conditions than these.
+func doubts(then *results.Conditions, now results.Conditions) []string {
+	if then == nil {
+		return []string{"the calibration comes from a record that does not say on which path it was taken"}
+	}
+	var notes []string
+	for _, c := range []struct {
+		what      string
+		then, now any
+	}{
+		{"producer", then.Producer, now.Producer},
+		{"consumer", then.Consumer, now.Consumer},
+		{"streams", then.Streams, now.Streams},
+		{"device MTU", then.Device.MTU, now.Device.MTU},
+		{"device rate in bytes/s", then.Device.RealRate(), now.Device.RealRate()},
+		{"socket buffer in bytes", then.SocketBuffer, now.SocketBuffer},
+		{"busy polling", then.BusyPoll, now.BusyPoll},
+		{"verification", then.Verify, now.Verify},
+	} {
+		if c.then != c.now {
+			notes = append(notes, fmt.Sprintf("%s was %v when the calibration was taken, and is %v here", c.what, c.then, c.now))
+		}
+	}
+	return notes
+}

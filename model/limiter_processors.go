@@ -1,0 +1,76 @@
+package model
+
+import (
+	"fmt"
+
+	"kvbench/internal/units"
+)
+
+// Processor is the processor time of one end's process.
+type Processor struct {
+	Cores float64 // cores' worth, over the time with a request in flight
+	CPUs  int     // that its host has; 0 where unknown
+}
+
+// memory looks how much of two busy ends' time goes in copying. TCP on one host
+// copies each byte twice, into the kernel and out of it; a core copies at
+// CopyBytesPerSecond when it does nothing else.
+func (e Evidence) memory() (f Finding) {
+	used := e.Producer.Cores + e.Consumer.Cores
+	if _, busy := e.processors(); busy && e.copyCores() >= copyShare*used {
+		f = Finding{LimiterMemory, fmt.Sprintf("both ends are on this host, and copying each byte twice at the %s of a core takes %.2f of the %.2f cores that they use",
+			units.Rate(e.CopyBytesPerSecond), e.copyCores(), used)}
+	}
+	return f
+}
+
+// copyCores is how many cores copy all the time at the measured goodput; 0 for a
+// path that is not this host's memory.
+func (e Evidence) copyCores() float64 {
+	if !e.SameHost || e.CopyBytesPerSecond <= 0 {
+		return 0
+	}
+	return 2 * e.GoodputBytesPerSecond / e.CopyBytesPerSecond
+}
+
+func (e Evidence) cpu() (f Finding) {
+	text, busy := e.processors()
+	if !busy {
+		return f
+	}
+	if c := e.copyCores(); c > 0 {
+		text += fmt.Sprintf("; both are on this host, and %.2f of a core of that is copying each byte twice, the rest TCP and waking up", c)
+	}
+	return Finding{LimiterCPU, text + e.noMoreStreams()}
+}
+
+// processors says how busy the ends are, and whether one of them, or the host that
+// both are on, has no processor time to spare. A process can use a core for each of
+// its lanes, and no more than its host has.
+func (e Evidence) processors() (text string, busy bool) {
+	lanes := max(e.Lanes, 1)
+	text = fmt.Sprintf("the producer's process uses %.2f cores and the consumer's %.2f, for %d lane(s)", e.Producer.Cores, e.Consumer.Cores, lanes)
+	for _, p := range []Processor{e.Producer, e.Consumer} {
+		busy = busy || p.Cores >= busyCPU*float64(p.limit(lanes))
+	}
+	if e.SameHost && e.Producer.CPUs > 0 {
+		busy = busy || e.Producer.Cores+e.Consumer.Cores >= busyCPU*float64(min(2*lanes, e.Producer.CPUs))
+	}
+	return text, busy
+}
+
+// onOneHost says how busy the ends are where no wire joins them.
+func (e Evidence) onOneHost() string {
+	if !e.SameHost {
+		return ""
+	}
+	text, _ := e.processors()
+	return "; both ends are on this host, and no wire is between them: " + text
+}
+
+func (p Processor) limit(lanes int) int {
+	if p.CPUs > 0 {
+		return min(lanes, p.CPUs)
+	}
+	return lanes
+}

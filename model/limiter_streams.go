@@ -1,0 +1,75 @@
+package model
+
+import (
+	"fmt"
+
+	"kvbench/internal/units"
+)
+
+// StreamRate is what a number of streams carried together, bytes a second: the
+// median of several batches, and the fastest of them.
+type StreamRate struct {
+	Streams                          int
+	BytesPerSecond, FastestPerSecond float64
+}
+
+// stream says that more streams carry more, which was tried.
+func (e Evidence) stream() (f Finding) {
+	own, best := e.streamRates()
+	if !helps(own, best) {
+		return f
+	}
+	whose := fmt.Sprintf("%d streams are at their", own.Streams)
+	f.Limiter = LimiterStreams
+	if own.Streams == 1 {
+		f.Limiter, whose = LimiterStream, "one stream is at its"
+	}
+	f.Evidence = fmt.Sprintf("%s ceiling: %s, and %s on the same path; use --streams %d", whose, own, best, best.Streams)
+	if text, busy := e.processors(); busy {
+		f.Evidence += "; " + text
+	}
+	return f
+}
+
+// streamRates are those of the run's own number of streams and of the number that
+// carried most; both are zero where only one number was tried.
+func (e Evidence) streamRates() (own, best StreamRate) {
+	if len(e.StreamRates) < 2 {
+		return own, best
+	}
+	own, best = e.StreamRates[0], e.StreamRates[1]
+	for _, r := range e.StreamRates[2:] {
+		if r.BytesPerSecond > best.BytesPerSecond {
+			best = r
+		}
+	}
+	return own, best
+}
+
+// helps is whether more streams carried materially more: no batch of the run's own
+// number came near.
+func helps(own, more StreamRate) bool {
+	return own.BytesPerSecond > 0 && more.BytesPerSecond >= moreStreams*own.BytesPerSecond && more.BytesPerSecond > own.FastestPerSecond
+}
+
+// noMoreStreams says what the evidence is that streams are not the reason.
+func (e Evidence) noMoreStreams() string {
+	own, best := e.streamRates()
+	switch {
+	case own.BytesPerSecond > 0 && best.BytesPerSecond >= moreStreams*own.BytesPerSecond:
+		return fmt.Sprintf("; more streams do not clearly help: %s, but up to %s in a batch, %s", own, units.Rate(own.FastestPerSecond), best)
+	case own.BytesPerSecond > 0:
+		return fmt.Sprintf("; more streams do not help: %s, %s", own, best)
+	case e.LinkBytesPerSecond > 0:
+		return "; whether more streams carry more was not tried"
+	}
+	return ""
+}
+
+// String says how much a number of streams carried.
+func (r StreamRate) String() string {
+	if r.Streams == 1 {
+		return "1 stream carries " + units.Rate(r.BytesPerSecond)
+	}
+	return fmt.Sprintf("%d streams carry %s", r.Streams, units.Rate(r.BytesPerSecond))
+}

@@ -1,0 +1,76 @@
+package model
+
+import (
+	"strings"
+	"testing"
+)
+
+// onWire is a cell of one request of 1 GB at a time that took twice the 0.1 s
+// predicted on a path of 10 GB/s with engine-like descriptors, and of which nothing
+// else was observed.
+func onWire(change func(*Evidence)) Evidence {
+	e := Evidence{
+		GoodputBytesPerSecond: 5e9, MeasuredSeconds: 0.2, ServiceSeconds: 0.2, LinkName: "10GB/s", LinkBytesPerSecond: 10e9,
+		Cost: Cost{AlphaSeconds: 1e-4, GammaSeconds: 3e-6, BytesPerSecond: 10e9}, Transfers: 1, Descriptors: 1, Bytes: 1e9,
+		Lanes: 1, Concurrency: 1, Producer: Processor{0.3, 32}, Consumer: Processor{0.4, 32},
+	}
+	change(&e)
+	return e
+}
+
+// onHost is a cell over the loopback of a host with two CPUs whose cores copy 7 GB/s.
+func onHost(goodput, producer, consumer float64) func(*Evidence) {
+	return func(e *Evidence) {
+		e.SameHost, e.GoodputBytesPerSecond, e.CopyBytesPerSecond = true, goodput, 7e9
+		e.Producer, e.Consumer = Processor{producer, 2}, Processor{consumer, 2}
+	}
+}
+
+func rates(r ...StreamRate) func(*Evidence) { return func(e *Evidence) { e.StreamRates = r } }
+
+func TestLimiters(t *testing.T) {
+	helpful := rates(StreamRate{1, 5e9, 5.2e9}, StreamRate{2, 8e9, 8.1e9}, StreamRate{4, 9.5e9, 9.6e9})
+	useless := rates(StreamRate{1, 5e9, 5.2e9}, StreamRate{2, 4.9e9, 5e9}, StreamRate{4, 4e9, 4.1e9})
+	for _, c := range []struct {
+		name, want, says string
+		ratio            float64
+		change           func(*Evidence)
+	}{
+		{"a slower device", LimiterDevice, "eth0 runs at 1 Gbit/s, the link 100gbe is 100 Gbit/s", 106, func(e *Evidence) {
+			*e = Evidence{GoodputBytesPerSecond: 118e6, LinkName: "100gbe", LinkBytesPerSecond: 12.5e9, DeviceName: "eth0", DeviceBytesPerSecond: 125e6}
+		}},
+		{"a shaped device", LimiterDevice, "shapes", 106, func(e *Evidence) {
+			*e = Evidence{GoodputBytesPerSecond: 119e6, LinkName: "100gbe", LinkBytesPerSecond: 12.5e9, DeviceName: "veth0", DeviceBytesPerSecond: 1.25e9}
+		}},
+		{"registration", LimiterRegistration, "registration took 100 ms of 200 ms", 2, func(e *Evidence) { e.RegistrationSeconds = 0.1 }},
+		// 0.2 s measured for 0.1 s predicted leave 100 ms to account for.
+		{"descriptors that are most of what is missed", LimiterDescriptors, "20000 descriptors cost 60 ms of the 100 ms beyond the prediction; the bytes alone take 100 ms", 2,
+			func(e *Evidence) { e.Descriptors, e.DescriptorSeconds = 20000, 0.06 }},
+		{"descriptors that are less than half of it", LimiterUnexplained, "", 2, func(e *Evidence) { e.Descriptors, e.DescriptorSeconds = 13000, 0.04 }},
+		{"queueing", LimiterQueueing, "4 requests", 4, func(e *Evidence) { e.Concurrency, e.ServiceSeconds = 4, 0.39 }},
+		{"slower than queueing allows", LimiterUnexplained, "", 20, func(e *Evidence) { e.Concurrency, e.ServiceSeconds = 4, 2 }},
+		{"retransmits", LimiterRetransmits, "5000 of 1000000", 2, func(e *Evidence) { e.Retransmits, e.Segments = 5000, 1e6 }},
+		{"receive window", LimiterReceiveWindow, "40 %", 2, func(e *Evidence) { e.ReceiveWindowLimited = 0.4 }},
+		{"one stream", LimiterStream, "one stream is at its ceiling: 1 stream carries 5 GB/s, and 4 streams carry 9.5 GB/s on the same path; use --streams 4", 2, helpful},
+		{"one stream, on a core of its own", LimiterStream, "uses 0.97 cores", 2, func(e *Evidence) { helpful(e); e.Producer.Cores = 0.97 }},
+		{"two streams", LimiterStreams, "2 streams are at their ceiling", 2, rates(StreamRate{2, 5e9, 5e9}, StreamRate{4, 9e9, 9e9})},
+		{"more streams within the scatter", LimiterPath, "more streams do not clearly help: 1 stream carries 5 GB/s, but up to 6.5 GB/s in a batch, 2 streams carry 6.1 GB/s", 2, rates(StreamRate{1, 5e9, 6.5e9}, StreamRate{2, 6.1e9, 6.6e9})},
+		{"a busy consumer", LimiterCPU, "the consumer's 0.99", 2, func(e *Evidence) { useless(e); e.Consumer.Cores = 0.99 }},
+		{"a busy host of one core", LimiterCPU, "cores", 2, func(e *Evidence) { e.Lanes, e.Consumer = 4, Processor{0.9, 1} }},
+		{"four streams on one core", LimiterUnexplained, "", 2, func(e *Evidence) { e.Lanes, e.Consumer.Cores = 4, 0.99 }},
+		// 2·2.4/7 is 0.69 of the 1.83 cores in use; 2·3.5/7 is 1 of 1.8.
+		{"loopback, mostly TCP", LimiterCPU, "0.69 of a core of that is copying", 5, onHost(2.4e9, 0.91, 0.92)},
+		{"loopback, mostly copies", LimiterMemory, "takes 1.00 of the 1.80 cores", 3, onHost(3.5e9, 0.9, 0.9)},
+		{"loopback, four streams on two cores", LimiterCPU, "for 4 lane(s)", 5, func(e *Evidence) { onHost(1.5e9, 0.88, 0.9)(e); e.Lanes = 4 }},
+		{"loopback, idle", LimiterUnexplained, "no wire is between them: the producer's process uses 0.40 cores", 5, onHost(3.5e9, 0.4, 0.4)},
+		{"a slower path", LimiterPath, "at most 40 Gbit/s however large the transfer; the link 10GB/s is 80 Gbit/s; whether more streams carry more was not tried", 2, func(e *Evidence) { e.PathBytesPerSecond = 5e9 }},
+		{"a slower path, whatever the streams", LimiterPath, "more streams do not help: 1 stream carries 5 GB/s, 2 streams carry 4.9 GB/s", 2, useless},
+		{"nothing", LimiterUnexplained, "nothing that was observed", 2, func(e *Evidence) { e.Retransmits, e.Segments = 1, 1e6 }},
+		{"too fast", LimiterUnexplained, "another path", 0.5, func(e *Evidence) { e.GoodputBytesPerSecond = 20e9 }},
+	} {
+		f := onWire(c.change).Limiter(c.ratio)
+		if f.Limiter != c.want || !strings.Contains(f.Evidence, c.says) {
+			t.Errorf("%s: %s: %q, want %s with %q", c.name, f.Limiter, f.Evidence, c.want, c.says)
+		}
+	}
+}
