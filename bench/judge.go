@@ -120,6 +120,8 @@ func (j Judge) judgeCell(run *results.Run, c *results.Cell, fit *model.Fit) {
 		switch {
 		case c.Requests < fewestRequests:
 			got.Status, got.Reason = model.Unchecked, fmt.Sprintf("too few for a verdict: %s measured; run at least %d", units.Count(c.Requests, "request"), fewestRequests)
+		case p.name == "spec" && run.Transport.SoftwareDevice:
+			got.Status, got.Reason = model.Unchecked, "the device is software: what it carries says nothing about a link's hardware"
 		case p.Vague:
 			got.Status, got.Reason = model.Unchecked, "the prediction is too vague for a verdict: "+p.Note
 		}

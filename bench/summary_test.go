@@ -10,6 +10,7 @@ import (
 	"kvbench/model"
 	"kvbench/payload"
 	"kvbench/results"
+	"kvbench/transport"
 )
 
 func TestUnion(t *testing.T) {
@@ -162,6 +163,28 @@ func TestSummaryByHand(t *testing.T) {
 	}
 }
 
+// TestAccounted: ports may count headers and other traffic beside the data, and
+// their last packets may still be on their way, but they cannot have missed a tenth.
+func TestAccounted(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		port, payload int64
+		want          error
+	}{
+		{"no counters", 0, 1 << 30, nil},
+		{"headers", 1_020_000, 1_000_000, nil},
+		{"other traffic", 9_000_000, 1_000_000, nil},
+		{"at the limit", 900_000, 1_000_000, nil},
+		{"missed", 899_999, 1_000_000, ErrUnaccounted},
+		{"idle", 1, 1_000_000, ErrUnaccounted},
+	} {
+		p := transport.Path{Lane: "rc_mlx5/mlx5_0:1", Counters: transport.Counters{PortBytes: c.port, PayloadBytes: c.payload}}
+		if err := accounted("producer", p); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
+	}
+}
+
 // TestAlphaAndGamma add startup and descriptors to the spec's prediction.
 func TestAlphaAndGamma(t *testing.T) {
 	a := gigabit(t)
@@ -192,6 +215,7 @@ func TestVerdicts(t *testing.T) {
 		{"could be either", []time.Duration{356 * ms, 356 * ms, 500 * ms, 500 * ms, 500 * ms}, nil, "unchecked", "run more requests"},
 		{"nothing to hold it against", steady(356 * ms), func(_ *Outcome, a *Assumptions) { a.Link = nil }, "unchecked", "nothing to hold it against"},
 		{"not asked about this", steady(900 * ms), func(_ *Outcome, a *Assumptions) { a.Judge.Against = []string{"fit"} }, "unchecked", "nothing to hold it against"},
+		{"software device", steady(900 * ms), func(o *Outcome, _ *Assumptions) { o.Path.SoftwareDevice = true }, "unchecked", "the device is software"},
 		{"no tolerance", steady(900 * ms), func(_ *Outcome, a *Assumptions) { a.Judge.Tolerance = 0 }, "unchecked", "no tolerance"},
 		{"not whole", steady(356 * ms), func(o *Outcome, _ *Assumptions) { o.Cells[0].Complete = false }, "fail", "not all requests"},
 		{"damaged", steady(356 * ms), func(o *Outcome, _ *Assumptions) {
