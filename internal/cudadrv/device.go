@@ -11,7 +11,7 @@ import (
 type Device struct {
 	Ordinal  int // as this process counts, after CUDA_VISIBLE_DEVICES
 	Name     string
-	UUID     string // GPU-..., as nvidia-smi -L prints it; the same in every process
+	UUID     UUID   // the same in every process
 	PCIBusID string // domain:bus:device.function
 
 	handle int32
@@ -33,11 +33,9 @@ func (d *Driver) Device(ordinal int) (Device, error) {
 		return dev, err
 	}
 	dev.Name = goString(&name[0])
-	var uuid [16]byte
-	if err := d.call(symDeviceGetUUID, uintptr(unsafe.Pointer(&uuid[0])), uintptr(dev.handle)); err != nil {
+	if err := d.call(symDeviceGetUUID, uintptr(unsafe.Pointer(&dev.UUID[0])), uintptr(dev.handle)); err != nil {
 		return dev, err
 	}
-	dev.UUID = uuidString(uuid)
 	var bus [32]byte
 	if err := d.call(symDeviceGetPCIBusID, uintptr(unsafe.Pointer(&bus[0])), uintptr(len(bus)-1), uintptr(dev.handle)); err != nil {
 		return dev, err
@@ -46,14 +44,17 @@ func (d *Driver) Device(ordinal int) (Device, error) {
 	return dev, nil
 }
 
-// uuidString spells a CUuuid as nvidia-smi does.
-func uuidString(u [16]byte) string {
+// UUID identifies a GPU, as a CUuuid does.
+type UUID [16]byte
+
+// String spells it as nvidia-smi -L does: GPU- and groups of hexadecimal digits.
+func (u UUID) String() string {
 	h := hex.EncodeToString(u[:])
 	return "GPU-" + h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
 }
 
 // ByUUID finds a device of another process among those that this one sees.
-func (d *Driver) ByUUID(uuid string) (Device, bool, error) {
+func (d *Driver) ByUUID(uuid UUID) (Device, bool, error) {
 	for i := range d.count {
 		dev, err := d.Device(i)
 		if err != nil {

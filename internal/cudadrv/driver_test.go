@@ -116,7 +116,7 @@ func TestDevices(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.Name != fmt.Sprint("Test double ", i) || got.UUID != fmt.Sprintf("%s%02x", uuid, i) || got.PCIBusID != fmt.Sprintf("0000:1%d:00.0", i) {
+		if got.Name != fmt.Sprint("Test double ", i) || got.UUID.String() != fmt.Sprintf("%s%02x", uuid, i) || got.PCIBusID != fmt.Sprintf("0000:1%d:00.0", i) {
 			t.Errorf("device %d: %+v", i, got)
 		}
 		found, ok, err := d.ByUUID(got.UUID)
@@ -133,7 +133,7 @@ func TestDevices(t *testing.T) {
 			}
 		}
 	}
-	if _, ok, err := d.ByUUID("GPU-none"); ok || err != nil {
+	if _, ok, err := d.ByUUID(cudadrv.UUID{}); ok || err != nil {
 		t.Errorf("ByUUID of no device: %v, %v", ok, err)
 	}
 }

@@ -23,22 +23,36 @@ type Exported struct {
 	Size   int64 // of the allocation, in bytes
 }
 
+// AddressRange returns the base and the size in bytes of the allocation that an
+// address lies in.
+func (c *Context) AddressRange(at DevicePointer) (base DevicePointer, size int64, err error) {
+	out := new(struct {
+		base DevicePointer
+		size uintptr
+	})
+	err = c.Do(func() error {
+		return c.driver.call(symMemGetAddressRange, uintptr(unsafe.Pointer(&out.base)), uintptr(unsafe.Pointer(&out.size)), uintptr(at))
+	})
+	if err != nil {
+		return 0, 0, fmt.Errorf("find the allocation of an address on CUDA device %d: %w", c.Device.Ordinal, err)
+	}
+	return out.base, int64(out.size), nil
+}
+
 // Export makes a handle for memory that was allocated in the context.
 func (c *Context) Export(at DevicePointer) (Exported, error) {
-	var x Exported
-	err := c.Do(func() error {
-		var base DevicePointer
-		var size uintptr
-		if err := c.driver.call(symMemGetAddressRange, uintptr(unsafe.Pointer(&base)), uintptr(unsafe.Pointer(&size)), uintptr(at)); err != nil {
-			return err
-		}
-		x.Offset, x.Size = int64(at-base), int64(size)
+	base, size, err := c.AddressRange(at)
+	if err != nil {
+		return Exported{}, err
+	}
+	x := &Exported{Offset: int64(at - base), Size: size}
+	err = c.Do(func() error {
 		return c.driver.call(symIpcGetMemHandle, uintptr(unsafe.Pointer(&x.Handle[0])), uintptr(base))
 	})
 	if err != nil {
-		return x, fmt.Errorf("export memory of CUDA device %d: %w", c.Device.Ordinal, err)
+		return *x, fmt.Errorf("export memory of CUDA device %d: %w", c.Device.Ordinal, err)
 	}
-	return x, nil
+	return *x, nil
 }
 
 // OpenHandle maps another process's allocation and returns its base here. The

@@ -28,6 +28,7 @@ struct range {
 	int device;
 	int fd; /* of the owner; -1 where it was opened from a handle */
 	int opens;
+	uint64_t serial; /* the owner's; every handle of one range is the same */
 	struct head *head;
 	char *data;
 	unsigned char handle[64];
@@ -138,6 +139,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size)
 	if (result == SUCCESS) {
 		r->device = device;
 		r->fd = fd;
+		r->serial = ++serial;
 		used[device] += size;
 		*out = r->base;
 	} else if (fd >= 0) {
@@ -220,7 +222,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr at)
 	if (r && r->base == at && r->fd >= 0) {
 		struct handle h = {
 			.magic = 0x6b76636b, .pid = getpid(), .pid_namespace = pid_namespace(), .fd = r->fd,
-			.device = settings.physical[r->device], .size = r->size, .serial = ++serial,
+			.device = settings.physical[r->device], .size = r->size, .serial = r->serial,
 		};
 		pattern(&h, h.pattern);
 		memcpy(out, &h, sizeof h);
