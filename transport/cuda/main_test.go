@@ -3,6 +3,7 @@ package cuda_test
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"testing"
 
 	"kvbench/internal/cudadrv"
@@ -33,7 +34,11 @@ func TestMain(m *testing.M) {
 func start(t *testing.T, device int, env ...string) *remote.Transport {
 	t.Helper()
 	testdouble.Need(t)
-	cmd := testdouble.Command(append(env, fmt.Sprint(childVar, "=", device))...)
+	return startCommand(t, testdouble.Command(append(env, fmt.Sprint(childVar, "=", device))...))
+}
+
+func startCommand(t *testing.T, cmd *exec.Cmd) *remote.Transport {
+	t.Helper()
 	cmd.Stderr = os.Stderr
 	r, err := remote.Start(cmd)
 	if err != nil {

@@ -107,20 +107,21 @@ func again() error {
 		return err
 	}
 	if err = Build(dir, false); err == nil {
-		err = syscall.Exec("/proc/self/exe", os.Args, Environment(dir, owner+"="+strconv.Itoa(os.Getpid())))
+		err = syscall.Exec("/proc/self/exe", os.Args, environment(dir))
 	}
 	os.RemoveAll(dir)
 	return err
 }
 
-// Environment is this process's environment with the library of dir in the
-// driver's place, and with further variables.
-func Environment(dir string, more ...string) []string {
+// environment is this process's environment with the library of dir in the
+// driver's place, and this process as the one that removes dir.
+func environment(dir string) []string {
 	path := dir
 	if before := os.Getenv(libraryPath); before != "" {
 		path += ":" + before
 	}
-	return append(append(os.Environ(), libraryPath+"="+path, selector+"="+dir), more...)
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, libraryPath+"=") })
+	return append(env, libraryPath+"="+path, selector+"="+dir, owner+"="+strconv.Itoa(os.Getpid()))
 }
 
 // Command is this test binary started again, with the same double and further

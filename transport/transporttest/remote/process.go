@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/rpc"
+	"os"
 	"os/exec"
 	"time"
 
@@ -55,8 +56,8 @@ func (t *Transport) Close() error {
 	return errors.Join(t.client.Close(), t.cmd.Wait())
 }
 
-// Kill ends the child without warning.
-func (t *Transport) Kill() error { return t.cmd.Process.Kill() }
+// Signal sends the child a signal, such as one that ends it without warning.
+func (t *Transport) Signal(s os.Signal) error { return t.cmd.Process.Signal(s) }
 
 // call calls a method of the child's.
 func (t *Transport) call(method string, in Request) (Response, error) {
