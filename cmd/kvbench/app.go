@@ -13,6 +13,7 @@ import (
 
 	"kvbench/bench"
 	"kvbench/transport"
+	"kvbench/transport/cuda"
 	"kvbench/transport/tcp"
 )
 
@@ -27,7 +28,7 @@ const (
 
 // transports lists what this build can move data with.
 func transports() []transport.Transport {
-	return []transport.Transport{tcp.New()}
+	return []transport.Transport{tcp.New(), cuda.New()}
 }
 
 // app is one invocation of the program.

@@ -134,7 +134,7 @@ func TestSameProcess(t *testing.T) {
 func TestPIDNamespaces(t *testing.T) {
 	testdouble.Need(t)
 	if os.Geteuid() != 0 {
-		t.Skip("needs root, to make a PID namespace")
+		testdouble.Skip(t, "pidns", "needs root, to make a PID namespace")
 	}
 	cmd := testdouble.Command(childVar + "=0")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}

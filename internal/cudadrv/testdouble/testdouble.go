@@ -88,13 +88,19 @@ var missing error
 // names cuda-double.
 func Need(t testing.TB) {
 	t.Helper()
-	if missing == nil {
-		return
+	if missing != nil {
+		Skip(t, requirement, fmt.Sprintf("the test double of libcuda cannot be built: %v", missing))
 	}
-	if slices.Contains(strings.Split(os.Getenv("KVBENCH_REQUIRE"), ","), requirement) {
-		t.Fatalf("KVBENCH_REQUIRE names %s, which cannot be built: %v", requirement, missing)
+}
+
+// Skip skips a test that needs what is not here, or fails it where KVBENCH_REQUIRE
+// (a list with commas) names the need.
+func Skip(t testing.TB, need, reason string) {
+	t.Helper()
+	if slices.Contains(strings.Split(os.Getenv("KVBENCH_REQUIRE"), ","), need) {
+		t.Fatalf("KVBENCH_REQUIRE names %s: %s", need, reason)
 	}
-	t.Skipf("the test double of libcuda cannot be built: %v", missing)
+	t.Skip(reason)
 }
 
 // Real reports whether the tests run against the machine's own driver.
