@@ -17,8 +17,7 @@ func TestConformance(t *testing.T) {
 		device int // of the second process
 	}{
 		{"OneStream", transport.Config{}, 0},
-		{"ThreeStreamsBusy", transport.Config{Streams: 3, BusyPoll: true}, 0},
-		{"Peer", transport.Config{Streams: 2}, 1},
+		{"TwoDevicesThreeStreamsBusy", transport.Config{Streams: 3, BusyPoll: true}, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if testdouble.Real() && c.device > 0 {

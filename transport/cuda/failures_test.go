@@ -74,8 +74,8 @@ func (s *session) share(t *testing.T) ([]transport.RemoteRegion, error) {
 }
 
 // must ends the test on an error.
-func must[T any](v T, err error) func(*testing.T) T {
-	return func(t *testing.T) T {
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)

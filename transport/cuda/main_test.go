@@ -31,13 +31,13 @@ func TestMain(m *testing.M) {
 }
 
 // start starts a process that serves the transport with memory of a device.
-func start(t *testing.T, device int, env ...string) *remote.Transport {
+func start(t testing.TB, device int, env ...string) *remote.Transport {
 	t.Helper()
 	testdouble.Need(t)
 	return startCommand(t, testdouble.Command(append(env, fmt.Sprint(childVar, "=", device))...))
 }
 
-func startCommand(t *testing.T, cmd *exec.Cmd) *remote.Transport {
+func startCommand(t testing.TB, cmd *exec.Cmd) *remote.Transport {
 	t.Helper()
 	cmd.Stderr = os.Stderr
 	r, err := remote.Start(cmd)

@@ -126,8 +126,13 @@ func environment(dir string) []string {
 	if before := os.Getenv(libraryPath); before != "" {
 		path += ":" + before
 	}
-	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, libraryPath+"=") })
-	return append(env, libraryPath+"="+path, selector+"="+dir, owner+"="+strconv.Itoa(os.Getpid()))
+	set := []string{libraryPath + "=" + path, selector + "=" + dir, owner + "=" + strconv.Itoa(os.Getpid())}
+	// Of two values of a variable, the first would count.
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return slices.ContainsFunc(set, func(s string) bool { return strings.HasPrefix(s, name+"=") })
+	})
+	return append(env, set...)
 }
 
 // Command is this test binary started again, with the same double and further

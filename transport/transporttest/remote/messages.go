@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"slices"
 	"time"
 
@@ -94,12 +95,20 @@ func (f *Failure) err() error {
 }
 
 // epoch returns what the system's monotonic clock showed, in nanoseconds, when
-// this process's transport.Now was 0. Its error is less than the time between two
-// readings of a clock.
-func epoch() (int64, error) {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
-		return 0, err
+// this process's transport.Now was 0. The two clocks are read several times, and
+// the reading that was interrupted least counts: its error is less than half the
+// time it took, which is below a microsecond.
+func epoch() (at int64, err error) {
+	best := time.Duration(math.MaxInt64)
+	for range 100 {
+		var t unix.Timespec
+		before := transport.Now()
+		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+			return 0, err
+		}
+		if took := transport.Now() - before; took < best {
+			best, at = took, t.Nano()-int64(before+took/2)
+		}
 	}
-	return t.Nano() - int64(transport.Now()), nil
+	return at, nil
 }
