@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"kvbench/internal/control"
@@ -246,6 +247,9 @@ func usable(ctx context.Context, t transport.Transport, p Plan) error {
 		}
 	}
 	can := t.Capabilities()
+	if !slices.Contains(can.Memory, transport.HostMemory) {
+		return fmt.Errorf("transport %s moves %s memory only, and a run makes host memory only so far: %w", t.Name(), can.Memory[0], transport.ErrUnsupported)
+	}
 	if p.Direction == Push && !can.Write || p.Direction == Pull && !can.Read {
 		return &PlanError{fmt.Errorf("transport %s cannot %s: %w", t.Name(), p.Direction, transport.ErrUnsupported)}
 	}

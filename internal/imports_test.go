@@ -38,6 +38,7 @@ var rules = []rule{
 	{"payload", []string{"internal/units"}, "bytes and geometry know nothing of how they move"},
 	{"transport", nil, "the contract stands alone"},
 	{"transport/transporttest", []string{"transport"}, "the suite knows the contract and no implementation"},
+	{"transport/transporttest/remote", []string{"transport", "transport/transporttest"}, "it carries the suite's calls to another process, whatever the transport"},
 	{"transport/*", []string{"transport", "internal/..."}, "a transport moves descriptors, whatever they hold, and knows no other transport"},
 	{"internal/...", []string{"internal/..."}, "what is shared below knows nothing of what is above"},
 }

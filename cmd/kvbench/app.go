@@ -13,6 +13,7 @@ import (
 
 	"kvbench/bench"
 	"kvbench/transport"
+	"kvbench/transport/cuda"
 	"kvbench/transport/rdma"
 	"kvbench/transport/tcp"
 )
@@ -28,7 +29,7 @@ const (
 
 // transports lists what this build can move data with.
 func transports() []transport.Transport {
-	return []transport.Transport{tcp.New(), rdma.New()}
+	return []transport.Transport{tcp.New(), rdma.New(), cuda.New()}
 }
 
 // app is one invocation of the program.

@@ -122,8 +122,8 @@ func testOutstanding(k *check) {
 		}
 		delete(posted, c.ID)
 	}
-	if !bytes.Equal(p.destination(), want) {
-		p.errorf("after %d transfers: %s", outstanding, firstDifference(p.destination(), want))
+	if got := p.destination().bytes(); !bytes.Equal(got, want) {
+		p.errorf("after %d transfers: %s", outstanding, firstDifference(got, want))
 	}
 	seen := make(map[uint64]bool)
 	for _, n := range p.notices(outstanding) {
@@ -168,8 +168,8 @@ func testBackToBack(k *check) {
 	p := k.connect(1 << 16)
 	for i := range 300 {
 		// New bytes each time at the same place: yesterday's must not do.
-		copy(p.source(), noise(512, uint64(i)))
-		p.source()[600] = byte(i)
+		p.source().write(noise(512, uint64(i)), 0)
+		p.source().write([]byte{byte(i)}, 600)
 		p.move(transport.Descriptor{Local: 0, Remote: 0, Length: 601})
 	}
 }
@@ -181,7 +181,7 @@ func testSourceReuse(k *check) {
 	const size = 3<<20 + 1
 	p := k.connect(size)
 	for round := range 4 {
-		copy(p.local, noise(size, uint64(10+round)))
+		p.local.write(noise(size, uint64(10+round)), 0)
 		d := transport.Descriptor{Length: size}
 		want := p.expect([]transport.Descriptor{d})
 		t := p.transfer(d)
@@ -200,15 +200,15 @@ func testSourceReuse(k *check) {
 				p.fatalf("completion %+v", buf[0])
 			}
 			if buf[0].Stage == transport.LocallyComplete {
-				clear(p.local)
+				p.local.write(make([]byte, size), 0)
 			}
 			stages = append(stages, buf[0].Stage)
 		}
 		if len(stages) != 2 || stages[0] != transport.LocallyComplete {
 			p.errorf("stages %v, want local completion and then delivery", stages)
 		}
-		if !bytes.Equal(p.remote, want) {
-			p.errorf("source overwritten after local completion: %s", firstDifference(p.remote, want))
+		if got := p.remote.bytes(); !bytes.Equal(got, want) {
+			p.errorf("source overwritten after local completion: %s", firstDifference(got, want))
 		}
 	}
 }
@@ -222,7 +222,7 @@ func testReportLocal(k *check) {
 func testBounds(k *check) {
 	const size = 4096
 	p := k.connect(size)
-	wantLocal, wantRemote := bytes.Clone(p.local), bytes.Clone(p.remote)
+	wantLocal, wantRemote := p.local.bytes(), p.remote.bytes()
 	for _, d := range []transport.Descriptor{
 		{Local: 0, Remote: 0, Length: size + 1},
 		{Local: 1, Remote: 0, Length: size},
@@ -240,7 +240,7 @@ func testBounds(k *check) {
 	tooMany := make([]transport.Descriptor, k.Config.WithDefaults().MaxDescriptors+1)
 	k.wants(p.initiator.Post(p.transfer(tooMany...)), transport.ErrBounds, "Post of more than MaxDescriptors")
 	p.quiet()
-	if !bytes.Equal(p.local, wantLocal) || !bytes.Equal(p.remote, wantRemote) {
+	if !bytes.Equal(p.local.bytes(), wantLocal) || !bytes.Equal(p.remote.bytes(), wantRemote) {
 		p.errorf("a refused transfer moved bytes")
 	}
 	p.move(transport.Descriptor{Length: size}) // and the connection lives
@@ -249,31 +249,31 @@ func testBounds(k *check) {
 func testRegions(k *check) {
 	p := k.connect(1 << 12)
 	// A second region on either side: bytes must go to the one that was named.
-	local, remote := noise(1<<12, 5), noise(1<<12, 6)
-	lr, err := p.initiator.Register(transport.HostBytes(local))
+	local, remote := k.alloc(k.initiatorMemory(), noise(1<<12, 5)), k.alloc(k.targetMemory(), noise(1<<12, 6))
+	lr, err := p.initiator.Register(local.Memory())
 	k.must(err, "Register")
-	rr, err := p.target.Register(transport.HostBytes(remote))
+	rr, err := p.target.Register(remote.Memory())
 	k.must(err, "Register")
 	remoteRegion := p.share(rr)
-	first, second := bytes.Clone(p.destination()), []byte(nil)
+	first, second := p.destination().bytes(), []byte(nil)
 	t := p.transfer(transport.Descriptor{Local: 8, Remote: 16, Length: 1000})
 	t.Local, t.Remote = lr, remoteRegion
 	if p.op == transport.Write {
-		second = bytes.Clone(remote)
-		copy(second[16:1016], local[8:1008])
+		second = remote.bytes()
+		copy(second[16:1016], local.bytes()[8:1008])
 	} else {
-		second = bytes.Clone(local)
-		copy(second[8:1008], remote[16:1016])
+		second = local.bytes()
+		copy(second[8:1008], remote.bytes()[16:1016])
 	}
 	p.post(t)
 	p.await(1)
 	p.notices(1)
-	got := remote
+	got, untouched := remote.bytes(), p.destination().bytes()
 	if p.op == transport.Read {
-		got = local
+		got = local.bytes()
 	}
-	if !bytes.Equal(got, second) || !bytes.Equal(p.destination(), first) {
-		p.errorf("transfer between second regions: %s; first region: %s", firstDifference(got, second), firstDifference(p.destination(), first))
+	if !bytes.Equal(got, second) || !bytes.Equal(untouched, first) {
+		p.errorf("transfer between second regions: %s; first region: %s", firstDifference(got, second), firstDifference(untouched, first))
 	}
 	// Ends of registration.
 	k.must(p.initiator.Deregister(lr), "Deregister")
@@ -318,8 +318,9 @@ func testDeregisterAtTarget(k *check) {
 	p := k.connect(1 << 16)
 	p.move(transport.Descriptor{Length: 1 << 16})
 	k.must(p.target.Deregister(p.targetRegion), "Deregister at the target")
-	want := bytes.Clone(p.destination())
-	copy(p.source(), noise(1<<16, 99))
+	defer p.remote.free() // which is the owner's right from here on
+	want := p.destination().bytes()
+	p.source().write(noise(1<<16, 99), 0)
 	if err := p.initiator.Post(p.transfer(transport.Descriptor{Length: 1 << 16})); err != nil {
 		return // already known to be impossible: as good
 	}
@@ -328,8 +329,8 @@ func testDeregisterAtTarget(k *check) {
 		k.errorf("transfer with a region that the target deregistered was delivered")
 	}
 	k.wants(c.Err, transport.ErrPeer, "transfer with a region that the target deregistered")
-	if !bytes.Equal(p.destination(), want) {
-		k.errorf("transfer with a region that the target deregistered moved bytes: %s", firstDifference(p.destination(), want))
+	if got := p.destination().bytes(); !bytes.Equal(got, want) {
+		k.errorf("transfer with a region that the target deregistered moved bytes: %s", firstDifference(got, want))
 	}
 }
 
@@ -372,7 +373,7 @@ func (p *pair) collect(ids map[uint64]bool, doing string) (failed []error) {
 func (p *pair) busy() map[uint64]bool {
 	ids := make(map[uint64]bool)
 	for range 32 {
-		t := p.transfer(transport.Descriptor{Length: int64(len(p.local))})
+		t := p.transfer(transport.Descriptor{Length: int64(p.local.size)})
 		ids[t.ID] = true
 		p.post(t)
 	}
@@ -383,6 +384,7 @@ func testCloseBusy(k *check) {
 	p := k.connect(8 << 20)
 	ids := p.busy()
 	k.must(p.initiator.Close(), "Close")
+	p.local.free()
 	for _, err := range p.collect(ids, "after Close") {
 		k.wants(err, transport.ErrClosed, "outstanding transfer after Close")
 	}
@@ -399,6 +401,7 @@ func testTargetDies(k *check) {
 	p := k.connect(8 << 20)
 	ids := p.busy()
 	k.must(p.target.Close(), "Close of the target")
+	p.remote.free()
 	for _, err := range p.collect(ids, "after the target's end") {
 		k.wants(err, transport.ErrPeer, "outstanding transfer after the target's end")
 	}
@@ -465,7 +468,7 @@ func testConnections(k *check) {
 	for i, p := range pairs {
 		wg.Go(func() {
 			for j := range 20 {
-				copy(p.source(), noise(1<<10, uint64(100*i+j)))
+				p.source().write(noise(1<<10, uint64(100*i+j)), 0)
 				p.move(transport.Descriptor{Local: 0, Remote: int64(i), Length: 1 << 15})
 			}
 		})

@@ -1,7 +1,6 @@
 package transporttest
 
 import (
-	"bytes"
 	"math/rand/v2"
 
 	"github.com/zeebo/xxh3"
@@ -14,7 +13,7 @@ type pair struct {
 	*check
 	initiator     transport.Initiator
 	target        transport.Target
-	local, remote []byte
+	local, remote *buffer
 	localRegion   transport.Region
 	targetRegion  transport.Region
 	remoteRegion  transport.RemoteRegion
@@ -36,7 +35,8 @@ func (k *check) connect(size int) *pair {
 }
 
 func (k *check) connectTo(l transport.Listener, size int) *pair {
-	p := &pair{check: k, local: noise(size, 1), remote: noise(size, 2)}
+	p := &pair{check: k}
+	p.local, p.remote = k.alloc(k.initiatorMemory(), noise(size, 1)), k.alloc(k.targetMemory(), noise(size, 2))
 	var err error
 	accepted := make(chan error, 1)
 	if k.reversed {
@@ -59,12 +59,28 @@ func (k *check) connectTo(l transport.Listener, size int) *pair {
 		k.must(<-accepted, "AcceptTarget")
 	}
 	k.cleanup(func() { p.initiator.Close(); p.target.Close() })
-	p.localRegion, err = p.initiator.Register(transport.HostBytes(p.local))
+	p.localRegion, err = p.initiator.Register(p.local.Memory())
 	k.must(err, "Register at the initiator")
-	p.targetRegion, err = p.target.Register(transport.HostBytes(p.remote))
+	p.targetRegion, err = p.target.Register(p.remote.Memory())
 	k.must(err, "Register at the target")
 	p.remoteRegion = p.share(p.targetRegion)
 	return p
+}
+
+// initiatorMemory and targetMemory are the allocators of the sides that have
+// those roles.
+func (k *check) initiatorMemory() Allocator {
+	if k.reversed {
+		return k.ListenerMemory
+	}
+	return k.DialerMemory
+}
+
+func (k *check) targetMemory() Allocator {
+	if k.reversed {
+		return k.DialerMemory
+	}
+	return k.ListenerMemory
 }
 
 // share carries a region from the target to the initiator.
@@ -126,14 +142,14 @@ func (p *pair) notices(n int) []transport.Notice {
 }
 
 // source and destination are the memory read and written by the pair's operation.
-func (p *pair) source() []byte {
+func (p *pair) source() *buffer {
 	if p.op == transport.Read {
 		return p.remote
 	}
 	return p.local
 }
 
-func (p *pair) destination() []byte {
+func (p *pair) destination() *buffer {
 	if p.op == transport.Read {
 		return p.local
 	}
@@ -143,13 +159,13 @@ func (p *pair) destination() []byte {
 // expect returns what the destination must hold after the descriptors' move,
 // given what both sides hold now.
 func (p *pair) expect(descs []transport.Descriptor) []byte {
-	want := bytes.Clone(p.destination())
+	want, source := p.destination().bytes(), p.source().bytes()
 	for _, d := range descs {
 		from, to := d.Local, d.Remote
 		if p.op == transport.Read {
 			from, to = to, from
 		}
-		copy(want[to:to+d.Length], p.source()[from:from+d.Length])
+		copy(want[to:to+d.Length], source[from:from+d.Length])
 	}
 	return want
 }
@@ -167,8 +183,8 @@ func (p *pair) move(descs ...transport.Descriptor) {
 	p.post(t)
 	c := p.await(1)[0]
 	// Straight after the completion, with nothing in between to hide behind.
-	if got := xxh3.Hash(p.destination()); got != sum {
-		p.errorf("%v of %d bytes in %d descriptors: %s", p.op, size, len(descs), firstDifference(p.destination(), want))
+	if got := p.destination().bytes(); xxh3.Hash(got) != sum {
+		p.errorf("%v of %d bytes in %d descriptors: %s", p.op, size, len(descs), firstDifference(got, want))
 	}
 	after := transport.Now()
 	if c.ID != t.ID || c.Bytes != size || c.Err != nil || c.Stage != transport.Delivered {

@@ -25,6 +25,9 @@ type Subject struct {
 	Listener, Dialer transport.Transport
 	// Only is the one operation that Config leaves the transport; 0 leaves all.
 	Only transport.Op
+	// ListenerMemory and DialerMemory make the memory of the two sides. Nil means
+	// HostMemory, and for the dialler the listener's.
+	ListenerMemory, DialerMemory Allocator
 	// Config is what both sides use. Its MaxOutstanding is set by the suite.
 	Config transport.Config
 	// Patience is the longest that one case may take. 0 means 30 s.
@@ -34,6 +37,12 @@ type Subject struct {
 func (s Subject) withDefaults() Subject {
 	if s.Dialer == nil {
 		s.Dialer = s.Listener
+	}
+	if s.ListenerMemory == nil {
+		s.ListenerMemory = HostMemory
+	}
+	if s.DialerMemory == nil {
+		s.DialerMemory = s.ListenerMemory
 	}
 	if s.Patience == 0 {
 		s.Patience = 30 * time.Second
@@ -123,6 +132,7 @@ type check struct {
 	mu       sync.Mutex
 	messages []string
 	cleanups []func()
+	frees    []func() // of memory: after the cleanups
 }
 
 func (k *check) errorf(format string, args ...any) {
@@ -156,7 +166,7 @@ func (k *check) wants(err, want error, doing string) {
 func (k *check) cleanup(f func()) { k.cleanups = append(k.cleanups, f) }
 
 func (k *check) cleanUp() {
-	for _, f := range slices.Backward(k.cleanups) {
-		f()
+	for _, f := range append(k.frees, k.cleanups...) {
+		defer f() // last first, and all of them even if one ends the goroutine
 	}
 }

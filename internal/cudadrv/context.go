@@ -1,0 +1,54 @@
+package cudadrv
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"unsafe"
+)
+
+// Context is the primary context of a device, which all CUDA code of a process
+// shares. It is kept for the life of the process: making one takes longer than
+// anything that it is used for here.
+type Context struct {
+	Device Device
+
+	driver *Driver
+	handle uintptr
+
+	mu      sync.Mutex // serializes the copies of buffers
+	copying *Stream    // theirs, made with the first
+}
+
+// Context returns a device's context.
+func (d *Driver) Context(ordinal int) (*Context, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c := d.contexts[ordinal]; c != nil {
+		return c, nil
+	}
+	dev, err := d.Device(ordinal)
+	if err != nil {
+		return nil, err
+	}
+	c := &Context{Device: dev, driver: d}
+	if err := d.call(symDevicePrimaryCtxRetain, uintptr(unsafe.Pointer(&c.handle)), uintptr(dev.handle)); err != nil {
+		return nil, fmt.Errorf("start a context on CUDA device %d (%s): %w", ordinal, dev.Name, err)
+	}
+	d.contexts[ordinal] = c
+	return c, nil
+}
+
+// Driver returns the driver that the context belongs to.
+func (c *Context) Driver() *Driver { return c.driver }
+
+// Do runs f on an OS thread that is bound to the context and that nothing else
+// uses meanwhile.
+func (c *Context) Do(f func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := c.driver.call(symCtxSetCurrent, c.handle); err != nil {
+		return err
+	}
+	return f()
+}

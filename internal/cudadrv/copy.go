@@ -1,0 +1,72 @@
+package cudadrv
+
+import (
+	"errors"
+	"runtime"
+	"unsafe"
+)
+
+// Copies collects copies between places in device memory for one stream. Its
+// memory is used again, so that adding to it allocates nothing once it has grown.
+type Copies struct {
+	to, from []DevicePointer
+	sizes    []uintptr
+}
+
+// Add adds a copy of n bytes. Copies of one batch must not overlap where they
+// write: the driver may do them in any order.
+func (c *Copies) Add(to, from DevicePointer, n int64) {
+	if n == 0 {
+		return // the driver refuses it in a batch
+	}
+	c.to = append(c.to, to)
+	c.from = append(c.from, from)
+	c.sizes = append(c.sizes, uintptr(n))
+}
+
+// Reset empties the collection.
+func (c *Copies) Reset() { c.to, c.from, c.sizes = c.to[:0], c.from[:0], c.sizes[:0] }
+
+// Len is the number of copies.
+func (c *Copies) Len() int { return len(c.sizes) }
+
+// copyAttributes is a CUmemcpyAttributes: when sources are read, hints for
+// managed memory, flags.
+type copyAttributes struct {
+	order            int32
+	fromKind, fromID int32
+	toKind, toID     int32
+	flags            uint32
+}
+
+// streamOrder has sources read in the stream's order (CU_MEMCPY_SRC_ACCESS_ORDER_STREAM).
+const streamOrder = 1
+
+var (
+	batchAttributes = &copyAttributes{order: streamOrder}
+	batchFirst      = new(uintptr) // the attributes hold from copy 0 on
+)
+
+// Copy adds the copies to the stream: with one call where the driver takes
+// batches, and with one call each where it does not.
+func (s *Stream) Copy(c *Copies) error {
+	if c.Len() > 1 && s.driver.Batches() {
+		if err := s.copyBatch(c); !errors.Is(err, notSupported) {
+			return err
+		}
+	}
+	for i, n := range c.sizes {
+		if err := s.call(symMemcpyDtoDAsync, uintptr(c.to[i]), uintptr(c.from[i]), n, s.handle); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Stream) copyBatch(c *Copies) error {
+	defer runtime.KeepAlive(c)
+	return s.call(symMemcpyBatchAsync,
+		uintptr(unsafe.Pointer(&c.to[0])), uintptr(unsafe.Pointer(&c.from[0])), uintptr(unsafe.Pointer(&c.sizes[0])), uintptr(c.Len()),
+		uintptr(unsafe.Pointer(batchAttributes)), uintptr(unsafe.Pointer(batchFirst)), 1,
+		uintptr(unsafe.Pointer(s.failed)), s.handle)
+}

@@ -1,0 +1,76 @@
+package cudadrv
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"unsafe"
+)
+
+// Device is a GPU that this process sees.
+type Device struct {
+	Ordinal  int // as this process counts, after CUDA_VISIBLE_DEVICES
+	Name     string
+	UUID     UUID   // the same in every process
+	PCIBusID string // domain:bus:device.function
+
+	handle int32
+}
+
+// Device looks at a device. Its error wraps ErrNoDevice for an ordinal that this
+// process does not see.
+func (d *Driver) Device(ordinal int) (Device, error) {
+	dev := Device{Ordinal: ordinal}
+	err := d.call(symDeviceGet, uintptr(unsafe.Pointer(&dev.handle)), uintptr(ordinal))
+	if errors.Is(err, InvalidDevice) {
+		return dev, fmt.Errorf("%w %d among the %d that this process sees: %s", ErrNoDevice, ordinal, d.count, hiddenDevices())
+	}
+	if err != nil {
+		return dev, err
+	}
+	var name [256]byte
+	if err := d.call(symDeviceGetName, uintptr(unsafe.Pointer(&name[0])), uintptr(len(name)-1), uintptr(dev.handle)); err != nil {
+		return dev, err
+	}
+	dev.Name = goString(&name[0])
+	if err := d.call(symDeviceGetUUID, uintptr(unsafe.Pointer(&dev.UUID[0])), uintptr(dev.handle)); err != nil {
+		return dev, err
+	}
+	var bus [32]byte
+	if err := d.call(symDeviceGetPCIBusID, uintptr(unsafe.Pointer(&bus[0])), uintptr(len(bus)-1), uintptr(dev.handle)); err != nil {
+		return dev, err
+	}
+	dev.PCIBusID = goString(&bus[0])
+	return dev, nil
+}
+
+// UUID identifies a GPU, as a CUuuid does.
+type UUID [16]byte
+
+// String spells it as nvidia-smi -L does: GPU- and groups of hexadecimal digits.
+func (u UUID) String() string {
+	h := hex.EncodeToString(u[:])
+	return "GPU-" + h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
+}
+
+// ByUUID finds a device of another process among those that this one sees.
+func (d *Driver) ByUUID(uuid UUID) (Device, bool, error) {
+	for i := range d.count {
+		dev, err := d.Device(i)
+		if err != nil {
+			return dev, false, err
+		}
+		if dev.UUID == uuid {
+			return dev, true, nil
+		}
+	}
+	return Device{}, false, nil
+}
+
+// CanAccessPeer reports whether a device can read and write another's memory
+// without a detour over the host.
+func (d *Driver) CanAccessPeer(from, to Device) (bool, error) {
+	var can int32
+	err := d.call(symDeviceCanAccessPeer, uintptr(unsafe.Pointer(&can)), uintptr(from.handle), uintptr(to.handle))
+	return can != 0, err
+}

@@ -1,0 +1,55 @@
+package cudadrv
+
+import (
+	"fmt"
+	"time"
+	"unsafe"
+)
+
+// blockingSync lets a wait for the event sleep where it would spin
+// (CU_EVENT_BLOCKING_SYNC).
+const blockingSync = 1
+
+// Event is a mark in a stream, with the time at which the device came to it. One
+// goroutine at a time uses it, inside Context.Do.
+type Event struct {
+	caller
+	handle  uintptr
+	elapsed *float32 // where the driver writes: kept, so that Since allocates nothing
+}
+
+// NewEvent makes an event.
+func (c *Context) NewEvent() (*Event, error) {
+	e := &Event{caller: caller{driver: c.driver}, elapsed: new(float32)}
+	if err := c.driver.call(symEventCreate, uintptr(unsafe.Pointer(&e.handle)), blockingSync); err != nil {
+		return nil, fmt.Errorf("make an event on CUDA device %d: %w", c.Device.Ordinal, err)
+	}
+	return e, nil
+}
+
+// Record adds the event to a stream.
+func (e *Event) Record(s *Stream) error { return e.call(symEventRecord, e.handle, s.handle) }
+
+// Done reports whether the device has come to the event where it was last
+// recorded. An error may be that of any work before it.
+func (e *Event) Done() (bool, error) {
+	r, err := e.result(symEventQuery, e.handle)
+	if err != nil || r == notReady {
+		return false, err
+	}
+	return true, e.driver.check(symEventQuery, r)
+}
+
+// Wait sleeps until the device has come to the event.
+func (e *Event) Wait() error { return e.call(symEventSynchronize, e.handle) }
+
+// Since is the device's time from an earlier event of the same stream to e; both
+// must be done. Its resolution is about half a microsecond (CUDA driver API,
+// cuEventElapsedTime).
+func (e *Event) Since(earlier *Event) (time.Duration, error) {
+	err := e.call(symEventElapsedTime, uintptr(unsafe.Pointer(e.elapsed)), earlier.handle, e.handle)
+	return time.Duration(float64(*e.elapsed) * float64(time.Millisecond)), err
+}
+
+// Close gives the event back.
+func (e *Event) Close() error { return e.call(symEventDestroy, e.handle) }

@@ -1,0 +1,78 @@
+package cudadrv
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// HandleSize is the length of an IPC handle in bytes (CU_IPC_HANDLE_SIZE).
+const HandleSize = 64
+
+// ipcMemHandle is a CUipcMemHandle, which the driver takes by value.
+type ipcMemHandle struct{ reserved [HandleSize]byte }
+
+// lazyPeerAccess has the driver give the opening device access to the memory's
+// (CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS).
+const lazyPeerAccess = 1
+
+// Exported is an allocation as another process may open it, and where in it a
+// piece of memory lies. Handles are of whole allocations.
+type Exported struct {
+	Handle [HandleSize]byte
+	Offset int64 // from the allocation's base to the memory
+	Size   int64 // of the allocation, in bytes
+}
+
+// AddressRange returns the base and the size in bytes of the allocation that an
+// address lies in.
+func (c *Context) AddressRange(at DevicePointer) (base DevicePointer, size int64, err error) {
+	out := new(struct {
+		base DevicePointer
+		size uintptr
+	})
+	err = c.Do(func() error {
+		return c.driver.call(symMemGetAddressRange, uintptr(unsafe.Pointer(&out.base)), uintptr(unsafe.Pointer(&out.size)), uintptr(at))
+	})
+	if err != nil {
+		return 0, 0, fmt.Errorf("find the allocation of an address on CUDA device %d: %w", c.Device.Ordinal, err)
+	}
+	return out.base, int64(out.size), nil
+}
+
+// Export makes a handle for memory that was allocated in the context.
+func (c *Context) Export(at DevicePointer) (Exported, error) {
+	base, size, err := c.AddressRange(at)
+	if err != nil {
+		return Exported{}, err
+	}
+	x := &Exported{Offset: int64(at - base), Size: size}
+	err = c.Do(func() error {
+		return c.driver.call(symIpcGetMemHandle, uintptr(unsafe.Pointer(&x.Handle[0])), uintptr(base))
+	})
+	if err != nil {
+		return *x, fmt.Errorf("export memory of CUDA device %d: %w", c.Device.Ordinal, err)
+	}
+	return *x, nil
+}
+
+// OpenHandle maps another process's allocation and returns its base here. The
+// driver counts: each OpenHandle needs a CloseHandle, and the owner must not free
+// the allocation before. The error is InvalidContext in the process that made the
+// handle, InvalidHandle where the owner has gone or lives in another PID
+// namespace, and PeerAccessUnsupported where the devices do not reach each other.
+func (c *Context) OpenHandle(handle [HandleSize]byte) (DevicePointer, error) {
+	if c.driver.openHandle == nil {
+		return 0, c.driver.tooOld(symIpcOpenMemHandle)
+	}
+	base := new(DevicePointer)
+	err := c.Do(func() error {
+		r := c.driver.openHandle(base, ipcMemHandle{handle}, lazyPeerAccess)
+		return c.driver.check(symIpcOpenMemHandle, Result(r))
+	})
+	return *base, err
+}
+
+// CloseHandle ends the use of memory that OpenHandle returned.
+func (c *Context) CloseHandle(base DevicePointer) error {
+	return c.Do(func() error { return c.driver.call(symIpcCloseMemHandle, uintptr(base)) })
+}

@@ -1,0 +1,141 @@
+package cudadrv_test
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"kvbench/internal/cudadrv"
+	"kvbench/internal/cudadrv/testdouble"
+)
+
+const (
+	ipcSize   = 3 << 20
+	ipcOffset = 4096 + 512
+	ipcPiece  = 100_000
+)
+
+// importMemory is a child: it opens the memory whose handle stdin gives, copies a
+// piece of it to the front, says so, and keeps it open until stdin ends.
+func importMemory() error {
+	d, err := cudadrv.Open()
+	if err != nil {
+		return err
+	}
+	c, err := d.Context(0)
+	if err != nil {
+		return err
+	}
+	var handle [cudadrv.HandleSize]byte
+	var text string
+	fmt.Fscanln(os.Stdin, &text)
+	hex.Decode(handle[:], []byte(text))
+	base, err := c.OpenHandle(handle)
+	if err != nil {
+		return err
+	}
+	again, err := c.OpenHandle(handle)
+	if err != nil || again != base {
+		return fmt.Errorf("second open: %#x after %#x, %w", again, base, err)
+	}
+	if err := c.CloseHandle(again); err != nil {
+		return err
+	}
+	err = c.Do(func() error {
+		s, err := c.NewStream()
+		if err != nil {
+			return err
+		}
+		var copies cudadrv.Copies
+		copies.Add(base, base+ipcOffset, ipcPiece)
+		return errors.Join(s.Copy(&copies), s.Synchronize(), s.Close())
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Println("copied")
+	io.Copy(io.Discard, os.Stdin)
+	return c.CloseHandle(base)
+}
+
+// TestImport opens memory in a second process. That all 64 bytes of the handle
+// arrive, passed by value, is checked by the test double.
+func TestImport(t *testing.T) {
+	c := context(t)
+	content := noise(ipcSize, 3)
+	b := alloc(t, c, content)
+	x, err := c.Export(b.Pointer + ipcOffset)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x.Offset != ipcOffset || x.Size < ipcSize {
+		t.Errorf("exported %d bytes, memory at %d of them; want %d at %d", x.Size, x.Offset, ipcSize, ipcOffset)
+	}
+	peer := startImport(t, x)
+	copy(content, content[ipcOffset:ipcOffset+ipcPiece])
+	if err := expect(b, content); err != nil {
+		t.Error(err)
+	}
+	if !testdouble.Real() {
+		if err := b.Free(); err == nil || !strings.Contains(err.Error(), "CUDA_ERROR_ILLEGAL_STATE") {
+			t.Errorf("Free of memory that another process has open: %v", err)
+		}
+	}
+	peer.stdin.Close()
+	if err := peer.Wait(); err != nil {
+		t.Errorf("second process: %v", err)
+	}
+}
+
+type importer struct {
+	*exec.Cmd
+	stdin io.WriteCloser
+}
+
+// startImport starts the child and returns when it has copied.
+func startImport(t *testing.T, x cudadrv.Exported) importer {
+	t.Helper()
+	cmd := testdouble.Command(childVar + "=import")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintln(in, hex.EncodeToString(x.Handle[:]))
+	said := make([]byte, len("copied\n"))
+	if _, err := io.ReadFull(out, said); err != nil || string(said) != "copied\n" {
+		rest, _ := io.ReadAll(out)
+		t.Fatalf("second process said %q, %v", append(said, rest...), err)
+	}
+	return importer{cmd, in}
+}
+
+func TestOpenOwnHandle(t *testing.T) {
+	c := context(t)
+	x, err := c.Export(alloc(t, c, noise(64, 1)).Pointer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.OpenHandle(x.Handle); !errors.Is(err, cudadrv.InvalidContext) {
+		t.Errorf("a handle opened in the process that made it: %v", err)
+	}
+	var never [cudadrv.HandleSize]byte
+	if _, err := c.OpenHandle(never); !errors.Is(err, cudadrv.InvalidHandle) {
+		t.Errorf("a handle of zeros: %v", err)
+	}
+	if _, err := c.Export(0x1000); err == nil {
+		t.Error("an address that is no device memory was exported")
+	}
+}

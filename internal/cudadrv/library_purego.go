@@ -1,0 +1,45 @@
+//go:build linux && (amd64 || arm64) && !static
+
+package cudadrv
+
+import (
+	"runtime"
+
+	"github.com/ebitengine/purego"
+)
+
+// openLibrary loads a shared library for the life of the process.
+func openLibrary(name string) (uintptr, error) {
+	// What went wrong is kept by the C library for each thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	return purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_LOCAL)
+}
+
+// findSymbol returns a function's address, or 0 where the library lacks it.
+func findSymbol(library uintptr, name string) uintptr {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	address, err := purego.Dlsym(library, name)
+	if err != nil {
+		return 0
+	}
+	return address
+}
+
+// callC calls a C function of integers and pointers that returns an int.
+//
+//go:uintptrescapes
+func callC(function uintptr, args ...uintptr) Result {
+	r, _, _ := purego.SyscallN(function, args...)
+	return Result(int32(r))
+}
+
+// openHandleFunc makes a Go function of cuIpcOpenMemHandle_v2, which takes a
+// struct of 64 bytes by value. Where that goes (the stack on amd64, a copy's
+// address on arm64) is purego's business.
+func openHandleFunc(function uintptr) func(out *DevicePointer, handle ipcMemHandle, flags uint32) int32 {
+	var open func(*DevicePointer, ipcMemHandle, uint32) int32
+	purego.RegisterFunc(&open, function)
+	return open
+}

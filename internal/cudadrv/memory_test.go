@@ -1,0 +1,236 @@
+package cudadrv_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"kvbench/internal/cudadrv"
+	"kvbench/internal/cudadrv/testdouble"
+)
+
+// noise returns n bytes that no other seed gives.
+func noise(n int, seed byte) []byte {
+	b := make([]byte, n)
+	rand.NewChaCha8([32]byte{seed}).Read(b)
+	return b
+}
+
+func TestBuffer(t *testing.T) {
+	c := context(t)
+	content := noise(10_000, 1)
+	b := alloc(t, c, content)
+	patch := noise(100, 2)
+	if n, err := b.WriteAt(patch, 777); n != 100 || err != nil {
+		t.Fatalf("WriteAt: %d, %v", n, err)
+	}
+	copy(content[777:], patch)
+	if err := expect(b, content); err != nil {
+		t.Error(err)
+	}
+	got := make([]byte, 200)
+	if n, err := b.ReadAt(got, 9_900); n != 100 || err != io.EOF || !bytes.Equal(got[:n], content[9_900:]) {
+		t.Errorf("ReadAt over the end: %d, %v", n, err)
+	}
+	if n, err := b.ReadAt(nil, 10_000); n != 0 || err != nil {
+		t.Errorf("ReadAt of nothing: %d, %v", n, err)
+	}
+	for _, off := range []int64{-1, 9_901, 10_001} {
+		if n, err := b.WriteAt(patch, off); n != 0 || !errors.Is(err, io.ErrShortWrite) {
+			t.Errorf("WriteAt at %d: %d, %v", off, n, err)
+		}
+	}
+	if err := expect(b, content); err != nil {
+		t.Errorf("after refused writes: %v", err)
+	}
+}
+
+// copyBetween copies pieces of one buffer to another through a stream, with the
+// order of the pieces reversed, and returns what the other must hold.
+func copyBetween(c *cudadrv.Context, to, from *cudadrv.Buffer, content []byte, pieces int) (want []byte, err error) {
+	want = make([]byte, len(content))
+	size := len(content) / pieces
+	err = c.Do(func() error {
+		s, err := c.NewStream()
+		if err != nil {
+			return err
+		}
+		var copies cudadrv.Copies
+		for i := range pieces {
+			at, back := i*size, (pieces-1-i)*size
+			copies.Add(to.Pointer+cudadrv.DevicePointer(back), from.Pointer+cudadrv.DevicePointer(at), int64(size))
+			copy(want[back:back+size], content[at:])
+		}
+		copies.Add(to.Pointer, from.Pointer, 0)
+		if copies.Len() != pieces {
+			return fmt.Errorf("%d copies, want %d", copies.Len(), pieces)
+		}
+		return errors.Join(s.Copy(&copies), s.Synchronize(), s.Close())
+	})
+	return want, err
+}
+
+// checkCopies is a child: it copies one piece and many, and says how.
+func checkCopies() error {
+	d, err := cudadrv.Open()
+	if err != nil {
+		return err
+	}
+	c, err := d.Context(0)
+	if err != nil {
+		return err
+	}
+	for _, pieces := range []int{1, 2, 1000} {
+		content := noise(pieces*100, byte(pieces))
+		from, err := filled(c, content)
+		if err != nil {
+			return err
+		}
+		to, err := filled(c, make([]byte, len(content)))
+		if err != nil {
+			return err
+		}
+		want, err := copyBetween(c, to, from, content, pieces)
+		if err != nil {
+			return err
+		}
+		if err := expect(to, want); err != nil {
+			return fmt.Errorf("%d pieces: %w", pieces, err)
+		}
+	}
+	fmt.Println("batches:", d.Batches())
+	return nil
+}
+
+func TestCopies(t *testing.T) {
+	testdouble.Need(t)
+	old := t.TempDir()
+	if err := testdouble.Build(old, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		env  []string
+		want string
+	}{
+		{"in batches", nil, "batches: true"},
+		{"batches refused", []string{"CUDA_DOUBLE_FAIL=cuMemcpyBatchAsync:0:801"}, "batches: true"},
+		{"one by one", []string{"LD_LIBRARY_PATH=" + old}, "batches: false"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if out, ok := child(t, "copies", c.env...); !ok || out != c.want {
+				t.Errorf("got %q, want %q", out, c.want)
+			}
+		})
+	}
+	if out, ok := child(t, "copies", "CUDA_DOUBLE_FAIL=cuMemcpyBatchAsync:2:1"); ok || out != "cuMemcpyBatchAsync: CUDA_ERROR_INVALID_VALUE (1): invalid argument" {
+		t.Errorf("batch that fails: got %q", out)
+	}
+}
+
+// checkLate is a child whose streams begin their work late: whoever does not wait
+// sees old bytes.
+func checkLate() error {
+	d, err := cudadrv.Open()
+	if err != nil {
+		return err
+	}
+	c, err := d.Context(0)
+	if err != nil {
+		return err
+	}
+	content := noise(4096, 1)
+	from, err := filled(c, content)
+	if err != nil {
+		return err
+	}
+	to, err := filled(c, make([]byte, 4096))
+	if err != nil {
+		return err
+	}
+	return c.Do(func() error {
+		s, err := c.NewStream()
+		if err != nil {
+			return err
+		}
+		begin, err := c.NewEvent()
+		if err != nil {
+			return err
+		}
+		end, err := c.NewEvent()
+		if err != nil {
+			return err
+		}
+		var copies cudadrv.Copies
+		copies.Add(to.Pointer, from.Pointer, 4096)
+		start := time.Now()
+		if err := errors.Join(begin.Record(s), s.Copy(&copies), end.Record(s)); err != nil {
+			return err
+		}
+		if done, err := end.Done(); done || err != nil {
+			return fmt.Errorf("done at once: %v, %v", done, err)
+		}
+		if _, err := end.Since(begin); err == nil {
+			return errors.New("a duration before its end")
+		}
+		if err := end.Wait(); err != nil {
+			return err
+		}
+		wall := time.Since(start)
+		if done, err := end.Done(); !done || err != nil {
+			return fmt.Errorf("not done after Wait: %v, %v", done, err)
+		}
+		took, err := end.Since(begin)
+		if err != nil || took < 0 || took > wall {
+			return fmt.Errorf("%v by events within %v of wall clock: %v", took, wall, err)
+		}
+		return errors.Join(expect(to, content), begin.Close(), end.Close(), s.Close())
+	})
+}
+
+func TestStreamIsLate(t *testing.T) {
+	if testdouble.Real() {
+		t.Skip("delays the test double's streams")
+	}
+	if out, ok := child(t, "late", "CUDA_DOUBLE_DELAY_US=200000"); !ok {
+		t.Error(out)
+	}
+}
+
+// TestTimedCallsAllocateNothing holds the calls of a transfer's path to it.
+func TestTimedCallsAllocateNothing(t *testing.T) {
+	c := context(t)
+	from, to := alloc(t, c, noise(4096, 1)), alloc(t, c, noise(4096, 2))
+	err := c.Do(func() error {
+		s, err := c.NewStream()
+		if err != nil {
+			return err
+		}
+		e, err := c.NewEvent()
+		if err != nil {
+			return err
+		}
+		var copies cudadrv.Copies
+		got := testing.AllocsPerRun(20, func() {
+			copies.Reset()
+			for i := range cudadrv.DevicePointer(8) {
+				copies.Add(to.Pointer+512*i, from.Pointer+512*i, 512)
+			}
+			if err = errors.Join(err, s.Copy(&copies), e.Record(s), e.Wait()); err != nil {
+				return
+			}
+			_, err = e.Done()
+		})
+		if got != 0 {
+			t.Errorf("%v allocations for a batch, an event and a wait", got)
+		}
+		return errors.Join(err, e.Close(), s.Close())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,81 @@
+package cudadrv
+
+// symbol is a call of the driver's.
+type symbol int
+
+const (
+	symInit symbol = iota
+	symDriverGetVersion
+	symGetErrorName
+	symGetErrorString
+	symDeviceGetCount
+	symDeviceGet
+	symDeviceGetName
+	symDeviceGetUUID
+	symDeviceGetPCIBusID
+	symDeviceCanAccessPeer
+	symDevicePrimaryCtxRetain
+	symCtxSetCurrent
+	symMemAlloc
+	symMemFree
+	symMemGetInfo
+	symMemGetAddressRange
+	symStreamCreate
+	symStreamSynchronize
+	symStreamDestroy
+	symEventCreate
+	symEventRecord
+	symEventQuery
+	symEventSynchronize
+	symEventElapsedTime
+	symEventDestroy
+	symMemcpyHtoDAsync
+	symMemcpyDtoHAsync
+	symMemcpyDtoDAsync
+	symMemcpyBatchAsync
+	symIpcGetMemHandle
+	symIpcOpenMemHandle
+	symIpcCloseMemHandle
+	symbolCount
+)
+
+// symbols gives each call's name in the library, with the version that the
+// headers add to it, and the first driver that has it, as cuDriverGetVersion
+// counts: 1000 times the major version and 10 times the minor one.
+var symbols = [symbolCount]struct {
+	name  string
+	since int
+}{
+	symInit:                   {"cuInit", 2000},
+	symDriverGetVersion:       {"cuDriverGetVersion", 2020},
+	symGetErrorName:           {"cuGetErrorName", 6000},
+	symGetErrorString:         {"cuGetErrorString", 6000},
+	symDeviceGetCount:         {"cuDeviceGetCount", 2000},
+	symDeviceGet:              {"cuDeviceGet", 2000},
+	symDeviceGetName:          {"cuDeviceGetName", 2000},
+	symDeviceGetUUID:          {"cuDeviceGetUuid", 9020},
+	symDeviceGetPCIBusID:      {"cuDeviceGetPCIBusId", 4010},
+	symDeviceCanAccessPeer:    {"cuDeviceCanAccessPeer", 4000},
+	symDevicePrimaryCtxRetain: {"cuDevicePrimaryCtxRetain", 7000},
+	symCtxSetCurrent:          {"cuCtxSetCurrent", 4000},
+	symMemAlloc:               {"cuMemAlloc_v2", 3020},
+	symMemFree:                {"cuMemFree_v2", 3020},
+	symMemGetInfo:             {"cuMemGetInfo_v2", 3020},
+	symMemGetAddressRange:     {"cuMemGetAddressRange_v2", 3020},
+	symStreamCreate:           {"cuStreamCreate", 2000},
+	symStreamSynchronize:      {"cuStreamSynchronize", 2000},
+	symStreamDestroy:          {"cuStreamDestroy_v2", 4000},
+	symEventCreate:            {"cuEventCreate", 2000},
+	symEventRecord:            {"cuEventRecord", 2000},
+	symEventQuery:             {"cuEventQuery", 2000},
+	symEventSynchronize:       {"cuEventSynchronize", 2000},
+	symEventElapsedTime:       {"cuEventElapsedTime", 2000},
+	symEventDestroy:           {"cuEventDestroy_v2", 4000},
+	symMemcpyHtoDAsync:        {"cuMemcpyHtoDAsync_v2", 3020},
+	symMemcpyDtoHAsync:        {"cuMemcpyDtoHAsync_v2", 3020},
+	symMemcpyDtoDAsync:        {"cuMemcpyDtoDAsync_v2", 3020},
+	symMemcpyBatchAsync:       {"cuMemcpyBatchAsync", 12080},
+	symIpcGetMemHandle:        {"cuIpcGetMemHandle", 4010},
+	symIpcOpenMemHandle:       {"cuIpcOpenMemHandle_v2", 11000},
+	symIpcCloseMemHandle:      {"cuIpcCloseMemHandle", 4010},
+}

@@ -1,0 +1,94 @@
+/* What the parts of the test double share. It stands in for libcuda.so.1 in
+ * tests: it has the calls that kvbench makes, with the driver's names, signatures
+ * and error codes, over plain memory. It is no CUDA.
+ *
+ * Device memory is a memfd, so that another process can open it. A device pointer
+ * lies in a range of addresses that nothing is mapped at: code that takes it for
+ * a host pointer crashes.
+ *
+ * The environment, read at the first call:
+ *   CUDA_DOUBLE_DEVICES=N      devices, 2
+ *   CUDA_DOUBLE_MEMORY=BYTES   memory of each, 2 GiB
+ *   CUDA_DOUBLE_PEERS=0        no device reaches another
+ *   CUDA_DOUBLE_DRIVER=N       driver version, 12080
+ *   CUDA_DOUBLE_DELAY_US=N     how late a stream begins its work, 200
+ *   CUDA_DOUBLE_FAIL=CALL:NTH:CODE,...  CALL's NTH use in this process returns CODE; 0 is every use
+ *   CUDA_VISIBLE_DEVICES       as with the driver: ordinals, in this order
+ * Built with -DOLD_DRIVER it lacks what came after CUDA 10.
+ */
+#ifndef DOUBLE_H
+#define DOUBLE_H
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef int CUresult;
+typedef int CUdevice;
+typedef unsigned long long CUdeviceptr;
+typedef struct context *CUcontext;
+typedef struct stream *CUstream;
+typedef struct event *CUevent;
+
+enum {
+	SUCCESS = 0,
+	INVALID_VALUE = 1,
+	OUT_OF_MEMORY = 2,
+	NOT_INITIALIZED = 3,
+	NO_DEVICE = 100,
+	INVALID_DEVICE = 101,
+	INVALID_CONTEXT = 201,
+	MAPPING_FAILED = 205,
+	PEER_ACCESS_UNSUPPORTED = 217,
+	INVALID_HANDLE = 400,
+	ILLEGAL_STATE = 401,
+	NOT_READY = 600,
+	ILLEGAL_ADDRESS = 700,
+	NOT_SUPPORTED = 801,
+};
+
+#define MAX_DEVICES 16
+
+struct context {
+	CUdevice device;
+};
+
+struct settings {
+	int visible;            /* devices that this process sees */
+	int physical[MAX_DEVICES]; /* what each of them is */
+	int peers;
+	int driver;
+	int delay_us;
+	size_t memory;
+};
+
+extern struct settings settings;
+
+/* enter begins a call: it returns a failure that was asked for, or SUCCESS. */
+CUresult enter(const char *call);
+
+/* current is the calling thread's context, or NULL. */
+CUcontext current(void);
+
+#define ENTER(call)                                                            \
+	do {                                                                   \
+		CUresult asked = enter(call);                                  \
+		if (asked != SUCCESS)                                          \
+			return asked;                                          \
+	} while (0)
+
+#define ENTER_WITH_CONTEXT(call)                                               \
+	do {                                                                   \
+		ENTER(call);                                                   \
+		if (current() == NULL)                                         \
+			return INVALID_CONTEXT;                                \
+	} while (0)
+
+/* copy moves bytes; each side is a device range or, where its flag is 0, host
+ * memory. It returns ILLEGAL_ADDRESS for a device range that is not mapped. */
+CUresult copy(int dst_device, uintptr_t dst, int src_device, uintptr_t src, size_t n);
+
+/* mapped says whether a device range is. */
+int mapped(CUdeviceptr at, size_t n);
+
+#endif

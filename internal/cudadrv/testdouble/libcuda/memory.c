@@ -1,0 +1,357 @@
+/* Device memory, and handles that open it in another process. */
+#define _GNU_SOURCE
+#include "double.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_RANGES 4096
+#define MAX_OPENERS 64
+#define HEAD 4096 /* bytes of a memfd before its data */
+#define GRAIN (2u << 20)
+#define ARENA (1ull << 40)
+
+/* head is at the start of a memfd: who has it open. */
+struct head {
+	int opener[MAX_OPENERS]; /* process IDs; 0 is free */
+};
+
+struct range {
+	CUdeviceptr base; /* 0: unused entry */
+	size_t size;
+	int device;
+	int fd; /* of the owner; -1 where it was opened from a handle */
+	int opens;
+	uint64_t serial; /* the owner's; every handle of one range is the same */
+	struct head *head;
+	char *data;
+	unsigned char handle[64];
+};
+
+struct handle {
+	uint32_t magic;
+	int32_t pid;
+	uint64_t pid_namespace;
+	int32_t fd;
+	int32_t device; /* physical */
+	uint64_t size;
+	uint64_t serial;
+	unsigned char pattern[24]; /* shows that all 64 bytes came through */
+};
+
+_Static_assert(sizeof(struct handle) == 64, "a CUipcMemHandle has 64 bytes");
+
+typedef struct {
+	char reserved[64];
+} CUipcMemHandle;
+
+static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
+static struct range ranges[MAX_RANGES];
+static size_t used[MAX_DEVICES];
+static uint64_t serial;
+
+static uint64_t pid_namespace(void)
+{
+	struct stat s;
+	return stat("/proc/self/ns/pid", &s) == 0 ? s.st_ino : 0;
+}
+
+/* reserve returns addresses for a range. They are never used twice. */
+static CUdeviceptr reserve(size_t size)
+{
+	static CUdeviceptr next, end;
+	if (!next) {
+		void *at = mmap(NULL, ARENA, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (at == MAP_FAILED)
+			return 0;
+		next = ((CUdeviceptr)(uintptr_t)at + GRAIN - 1) / GRAIN * GRAIN;
+		end = (CUdeviceptr)(uintptr_t)at + ARENA;
+	}
+	CUdeviceptr base = next;
+	CUdeviceptr after = base + (size + GRAIN) / GRAIN * GRAIN;
+	if (after > end)
+		return 0;
+	next = after;
+	return base;
+}
+
+static struct range *find(CUdeviceptr at, size_t n)
+{
+	for (int i = 0; i < MAX_RANGES; i++) {
+		struct range *r = &ranges[i];
+		if (r->base && at >= r->base && at <= r->base + r->size && n <= r->base + r->size - at)
+			return r;
+	}
+	return NULL;
+}
+
+static struct range *unused(void)
+{
+	for (int i = 0; i < MAX_RANGES; i++)
+		if (!ranges[i].base)
+			return &ranges[i];
+	return NULL;
+}
+
+/* map fills an entry with the memory of fd. */
+static CUresult map(struct range *r, int fd, size_t size)
+{
+	char *at = mmap(NULL, HEAD + size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (at == MAP_FAILED)
+		return OUT_OF_MEMORY;
+	r->base = reserve(size);
+	if (!r->base) {
+		munmap(at, HEAD + size);
+		return OUT_OF_MEMORY;
+	}
+	r->head = (struct head *)at;
+	r->data = at + HEAD;
+	r->size = size;
+	return SUCCESS;
+}
+
+static void unmap(struct range *r)
+{
+	munmap(r->head, HEAD + r->size);
+	memset(r, 0, sizeof *r);
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size)
+{
+	ENTER_WITH_CONTEXT("cuMemAlloc_v2");
+	if (size == 0)
+		return INVALID_VALUE;
+	CUresult result = OUT_OF_MEMORY;
+	int device = current()->device;
+	pthread_rwlock_wrlock(&lock);
+	struct range *r = unused();
+	int fd = -1;
+	if (r && used[device] + size <= settings.memory)
+		fd = memfd_create("test double of device memory", MFD_CLOEXEC);
+	if (fd >= 0 && ftruncate(fd, (off_t)(HEAD + size)) == 0)
+		result = map(r, fd, size);
+	if (result == SUCCESS) {
+		r->device = device;
+		r->fd = fd;
+		r->serial = ++serial;
+		used[device] += size;
+		*out = r->base;
+	} else if (fd >= 0) {
+		close(fd);
+	}
+	pthread_rwlock_unlock(&lock);
+	return result;
+}
+
+/* opener returns a living process that has the range open, or 0. */
+static int opener(struct range *r)
+{
+	for (int i = 0; i < MAX_OPENERS; i++) {
+		int pid = __atomic_load_n(&r->head->opener[i], __ATOMIC_SEQ_CST);
+		if (pid && kill(pid, 0) == 0)
+			return pid;
+	}
+	return 0;
+}
+
+/* With the driver this is undefined while another process has the memory open;
+ * here it is refused, so that a test sees it. */
+CUresult cuMemFree_v2(CUdeviceptr at)
+{
+	ENTER_WITH_CONTEXT("cuMemFree_v2");
+	CUresult result = INVALID_VALUE;
+	pthread_rwlock_wrlock(&lock); /* waits for copies under way */
+	struct range *r = find(at, 0);
+	if (r && r->base == at && r->fd >= 0) {
+		int pid = opener(r);
+		if (pid) {
+			fprintf(stderr, "test double: cuMemFree of memory that process %d has open\n", pid);
+			result = ILLEGAL_STATE;
+		} else {
+			used[r->device] -= r->size;
+			close(r->fd);
+			unmap(r);
+			result = SUCCESS;
+		}
+	}
+	pthread_rwlock_unlock(&lock);
+	return result;
+}
+
+CUresult cuMemGetInfo_v2(size_t *available, size_t *total)
+{
+	ENTER_WITH_CONTEXT("cuMemGetInfo_v2");
+	pthread_rwlock_rdlock(&lock);
+	*total = settings.memory;
+	*available = settings.memory - used[current()->device];
+	pthread_rwlock_unlock(&lock);
+	return SUCCESS;
+}
+
+CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr at)
+{
+	ENTER_WITH_CONTEXT("cuMemGetAddressRange_v2");
+	pthread_rwlock_rdlock(&lock);
+	struct range *r = find(at, 1);
+	if (r) {
+		*base = r->base;
+		*size = r->size;
+	}
+	pthread_rwlock_unlock(&lock);
+	return r ? SUCCESS : INVALID_VALUE;
+}
+
+static void pattern(struct handle *h, unsigned char out[24])
+{
+	for (int i = 0; i < 24; i++)
+		out[i] = (unsigned char)(h->serial * 131 + (uint64_t)h->pid * 7 + (uint64_t)i * 37 + 1);
+}
+
+CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr at)
+{
+	ENTER_WITH_CONTEXT("cuIpcGetMemHandle");
+	CUresult result = INVALID_VALUE;
+	pthread_rwlock_wrlock(&lock);
+	struct range *r = find(at, 0);
+	if (r && r->base == at && r->fd >= 0) {
+		struct handle h = {
+			.magic = 0x6b76636b, .pid = getpid(), .pid_namespace = pid_namespace(), .fd = r->fd,
+			.device = settings.physical[r->device], .size = r->size, .serial = r->serial,
+		};
+		pattern(&h, h.pattern);
+		memcpy(out, &h, sizeof h);
+		result = SUCCESS;
+	}
+	pthread_rwlock_unlock(&lock);
+	return result;
+}
+
+#ifndef OLD_DRIVER
+
+/* reachable says whether the current device reaches a physical one. */
+static int reachable(int physical)
+{
+	return settings.physical[current()->device] == physical || settings.peers;
+}
+
+/* open_owner opens the memfd of a handle's owner. */
+static int open_owner(const struct handle *h)
+{
+	char path[64];
+	snprintf(path, sizeof path, "/proc/%d/fd/%d", h->pid, h->fd);
+	return open(path, O_RDWR | O_CLOEXEC);
+}
+
+static CUresult open_handle(struct range *r, const struct handle *h)
+{
+	int fd = open_owner(h);
+	if (fd < 0)
+		return INVALID_HANDLE;
+	CUresult result = map(r, fd, h->size);
+	close(fd);
+	if (result != SUCCESS)
+		return result;
+	for (int i = 0; i < MAX_OPENERS; i++) {
+		int none = 0;
+		if (__atomic_compare_exchange_n(&r->head->opener[i], &none, getpid(), 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+			break;
+	}
+	r->fd = -1;
+	r->opens = 1;
+	r->device = current()->device;
+	memcpy(r->handle, h, sizeof *h);
+	return SUCCESS;
+}
+
+static struct range *opened(const struct handle *h)
+{
+	for (int i = 0; i < MAX_RANGES; i++)
+		if (ranges[i].base && ranges[i].fd < 0 && memcmp(ranges[i].handle, h, sizeof *h) == 0)
+			return &ranges[i];
+	return NULL;
+}
+
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsigned int flags)
+{
+	ENTER_WITH_CONTEXT("cuIpcOpenMemHandle_v2");
+	struct handle h;
+	unsigned char want[24];
+	memcpy(&h, &handle, sizeof h);
+	pattern(&h, want);
+	if (flags != 1) /* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS */
+		return INVALID_VALUE;
+	if (h.magic != 0x6b76636b || memcmp(want, h.pattern, sizeof want) != 0 || h.pid_namespace != pid_namespace())
+		return INVALID_HANDLE;
+	if (h.pid == getpid())
+		return INVALID_CONTEXT;
+	if (!reachable(h.device))
+		return PEER_ACCESS_UNSUPPORTED;
+	CUresult result = SUCCESS;
+	pthread_rwlock_wrlock(&lock);
+	struct range *r = opened(&h);
+	if (r)
+		r->opens++;
+	else if (!(r = unused()))
+		result = OUT_OF_MEMORY;
+	else
+		result = open_handle(r, &h);
+	if (result == SUCCESS)
+		*out = r->base;
+	pthread_rwlock_unlock(&lock);
+	return result;
+}
+
+CUresult cuIpcCloseMemHandle(CUdeviceptr at)
+{
+	ENTER_WITH_CONTEXT("cuIpcCloseMemHandle");
+	CUresult result = INVALID_VALUE;
+	pthread_rwlock_wrlock(&lock);
+	struct range *r = find(at, 0);
+	if (r && r->base == at && r->fd < 0) {
+		result = SUCCESS;
+		if (--r->opens == 0) {
+			for (int i = 0; i < MAX_OPENERS; i++) {
+				int self = getpid();
+				if (__atomic_compare_exchange_n(&r->head->opener[i], &self, 0, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+					break;
+			}
+			unmap(r);
+		}
+	}
+	pthread_rwlock_unlock(&lock);
+	return result;
+}
+
+#endif
+
+int mapped(CUdeviceptr at, size_t n)
+{
+	pthread_rwlock_rdlock(&lock);
+	int yes = find(at, n) != NULL;
+	pthread_rwlock_unlock(&lock);
+	return yes;
+}
+
+static char *host_of(int device, uintptr_t at, size_t n)
+{
+	if (!device)
+		return (char *)at;
+	struct range *r = find(at, n);
+	return r ? r->data + (at - r->base) : NULL;
+}
+
+CUresult copy(int dst_device, uintptr_t dst, int src_device, uintptr_t src, size_t n)
+{
+	pthread_rwlock_rdlock(&lock);
+	char *to = host_of(dst_device, dst, n), *from = host_of(src_device, src, n);
+	if (to && from)
+		memmove(to, from, n);
+	pthread_rwlock_unlock(&lock);
+	return to && from ? SUCCESS : ILLEGAL_ADDRESS;
+}

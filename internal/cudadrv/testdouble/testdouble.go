@@ -1,0 +1,144 @@
+// Package testdouble builds a library that stands in for libcuda.so.1 in tests,
+// and starts a test binary again with that library in the driver's place. What it
+// knows of devices is in libcuda/double.h. It is a test double: it has the names,
+// signatures and error codes of the driver's calls over plain memory, and says
+// nothing about speed.
+//
+// Packages that use internal/cudadrv call Main from their TestMain. No package of
+// the product imports this one.
+package testdouble
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+//go:embed libcuda
+var sources embed.FS
+
+const (
+	// libraryPath is where the dynamic linker looks first.
+	libraryPath = "LD_LIBRARY_PATH"
+	// selector says what the tests run against: nothing for the double, "none" for
+	// the machine's driver. The process that Main starts has the double's folder in it.
+	selector = "CUDA_DOUBLE"
+	// owner is the ID of the process that removes the double's folder.
+	owner = "CUDA_DOUBLE_OWNER"
+	// requirement is KVBENCH_REQUIRE's word for the double.
+	requirement = "cuda-double"
+)
+
+// Build compiles the library into dir as libcuda.so.1. An old one lacks the calls
+// that came after CUDA 10.
+func Build(dir string, old bool) error {
+	src, err := os.MkdirTemp(dir, "src")
+	if err != nil {
+		return err
+	}
+	if err := os.CopyFS(src, sources); err != nil {
+		return err
+	}
+	files, err := filepath.Glob(filepath.Join(src, "libcuda", "*.c"))
+	if err != nil {
+		return err
+	}
+	args := []string{"-shared", "-fPIC", "-pthread", "-O2", "-Wall", "-Wextra", "-Werror", "-o", filepath.Join(dir, "libcuda.so.1")}
+	if old {
+		args = append(args, "-DOLD_DRIVER")
+	}
+	out, err := exec.Command("cc", append(args, files...)...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("build the test double of libcuda: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// Main runs a package's tests against the double: it builds it and puts the test
+// binary, started again with it, in this process's place. Where there is no C
+// compiler the tests run without, and Need skips.
+func Main(m *testing.M) int {
+	if os.Getenv(selector) == "" {
+		err := again() // returns only if it fails
+		if !errors.Is(err, exec.ErrNotFound) {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		missing = err
+	}
+	status := m.Run()
+	if os.Getenv(owner) == strconv.Itoa(os.Getpid()) {
+		os.RemoveAll(os.Getenv(selector))
+	}
+	return status
+}
+
+// missing says why there is no double.
+var missing error
+
+// Need skips a test where there is no double, or fails it where KVBENCH_REQUIRE
+// names cuda-double.
+func Need(t testing.TB) {
+	t.Helper()
+	if missing != nil {
+		Skip(t, requirement, fmt.Sprintf("the test double of libcuda cannot be built: %v", missing))
+	}
+}
+
+// Skip skips a test that needs what is not here, or fails it where KVBENCH_REQUIRE
+// (a list with commas) names the need.
+func Skip(t testing.TB, need, reason string) {
+	t.Helper()
+	if slices.Contains(strings.Split(os.Getenv("KVBENCH_REQUIRE"), ","), need) {
+		t.Fatalf("KVBENCH_REQUIRE names %s: %s", need, reason)
+	}
+	t.Skip(reason)
+}
+
+// Real reports whether the tests run against the machine's own driver.
+func Real() bool { return os.Getenv(selector) == "none" }
+
+// again starts this test binary with the double, in this process's place.
+func again() error {
+	dir, err := os.MkdirTemp("", "kvbench-double")
+	if err != nil {
+		return err
+	}
+	if err = Build(dir, false); err == nil {
+		err = syscall.Exec("/proc/self/exe", os.Args, environment(dir))
+	}
+	os.RemoveAll(dir)
+	return err
+}
+
+// environment is this process's environment with the library of dir in the
+// driver's place, and this process as the one that removes dir.
+func environment(dir string) []string {
+	path := dir
+	if before := os.Getenv(libraryPath); before != "" {
+		path += ":" + before
+	}
+	set := []string{libraryPath + "=" + path, selector + "=" + dir, owner + "=" + strconv.Itoa(os.Getpid())}
+	// Of two values of a variable, the first would count.
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return slices.ContainsFunc(set, func(s string) bool { return strings.HasPrefix(s, name+"=") })
+	})
+	return append(env, set...)
+}
+
+// Command is this test binary started again, with the same double and further
+// variables, by which the package's TestMain knows what to do.
+func Command(more ...string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe", "-test.run=^$")
+	cmd.Env = append(os.Environ(), more...)
+	return cmd
+}

@@ -1,0 +1,43 @@
+package cuda
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"kvbench/internal/cudadrv"
+	"kvbench/transport"
+)
+
+// advertised is a region as the target describes it.
+type advertised struct {
+	ID         uint32 `json:"id"`
+	Size       int64  `json:"size_bytes"`
+	Device     []byte `json:"device_uuid"`
+	Handle     []byte `json:"handle"`           // of the allocation that it lies in
+	Offset     int64  `json:"offset_bytes"`     // in the allocation
+	Allocation int64  `json:"allocation_bytes"` // the allocation's size
+}
+
+func (a advertised) check() error {
+	if len(a.Device) != len(cudadrv.UUID{}) || len(a.Handle) != cudadrv.HandleSize {
+		return fmt.Errorf("region %d: UUID of %d bytes, handle of %d: %w", a.ID, len(a.Device), len(a.Handle), transport.ErrProtocol)
+	}
+	if a.Size < 1 || a.Offset < 0 || a.Offset > a.Allocation || a.Size > a.Allocation-a.Offset {
+		return fmt.Errorf("region %d: %d bytes at offset %d of an allocation of %d: %w", a.ID, a.Size, a.Offset, a.Allocation, transport.ErrProtocol)
+	}
+	return nil
+}
+
+// parseAdvertisement reads and checks what a target advertised.
+func parseAdvertisement(ad transport.Advertisement) ([]advertised, error) {
+	var all []advertised
+	if err := json.Unmarshal(ad, &all); err != nil {
+		return nil, fmt.Errorf("read advertisement: %w: %w", transport.ErrProtocol, err)
+	}
+	for _, a := range all {
+		if err := a.check(); err != nil {
+			return nil, fmt.Errorf("read advertisement: %w", err)
+		}
+	}
+	return all, nil
+}

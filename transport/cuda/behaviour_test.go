@@ -1,0 +1,120 @@
+package cuda_test
+
+import (
+	"testing"
+
+	"kvbench/internal/cudadrv/testdouble"
+	"kvbench/transport"
+	"kvbench/transport/cuda"
+)
+
+// TestPath reads what the result says of the lane.
+func TestPath(t *testing.T) {
+	doubleOnly(t)
+	for device, lane := range []string{"cuda/same device (HBM copy)", "cuda/peer, link unknown: built without NVML"} {
+		s := connect(t, start(t, 0), device, transport.Config{Streams: 2})
+		remote := must(s.share(t))(t)
+		if err := s.initiator.Post(s.write(remote[0], 1)); err != nil {
+			t.Fatal(err)
+		}
+		if c := wait(t, s.initiator); c.Err != nil {
+			t.Fatal(c.Err)
+		}
+		in, target := s.initiator.Path(), s.target.Path()
+		if in.Lane != lane || target.Lane != lane {
+			t.Errorf("device %d: lanes %q and %q, want %q", device, in.Lane, target.Lane, lane)
+		}
+		if in.Device != "cuda:0" || target.Device != []string{"cuda:0", "cuda:1"}[device] {
+			t.Errorf("device %d: devices %q and %q", device, in.Device, target.Device)
+		}
+		if in.Details["device_uuid"] != target.Details["peer_device_uuid"] || target.Details["device_uuid"] != in.Details["peer_device_uuid"] {
+			t.Errorf("device %d: %v and %v", device, in.Details, target.Details)
+		}
+		// One transfer of 1 MiB, which is too small to split, is one copy on one stream.
+		first := in.Details["streams"].([]any)[0].(map[string]any)
+		on, clock, launch := first["device_seconds"].(float64), first["clock_seconds"].(float64), first["launch_seconds"].(float64)
+		if first["parts"] != 1.0 || first["copies"] != 1.0 || on <= 0 || on > clock || launch <= 0 || launch > clock {
+			t.Errorf("device %d: %v", device, first)
+		}
+		closeBoth(t, s)
+	}
+}
+
+// TestOpenedOnce shares two regions of one allocation, over two connections.
+func TestOpenedOnce(t *testing.T) {
+	doubleOnly(t)
+	child := start(t, 0)
+	a := connect(t, child, 0, transport.Config{})
+	must(a.share(t))(t)
+	b := connect(t, child, 0, transport.Config{})
+	half := a.memory.Memory()
+	half.Length /= 2
+	again := must(b.target.Register(half))(t)
+	must(b.initiator.Import(must(b.target.Advertise(b.region, again))(t)))(t)
+	if d := a.initiator.Path().Details; d["opened"] != 1.0 || d["opened_before"] != 0.0 || d["open_seconds"].(float64) <= 0 {
+		t.Errorf("first connection: %v", d)
+	}
+	if d := b.initiator.Path().Details; d["opened"] != 1.0 || d["opened_before"] != 1.0 {
+		t.Errorf("second connection: %v", d)
+	}
+	// The allocation stays open for the second when the first lets go, which the
+	// double would tell by refusing this.
+	if err := a.initiator.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.memory.Free(); err == nil {
+		t.Error("memory that the second connection has open was freed")
+	}
+	if err := b.target.Deregister(again); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.memory.Free(); err != nil {
+		t.Errorf("after both let go: %v", err)
+	}
+	if err := b.target.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTransfersAllocateNothing holds Post and Poll to it, and what runs beside them.
+func TestTransfersAllocateNothing(t *testing.T) {
+	if raceDetector {
+		t.Skip("pools give less back under the race detector; the build without it runs this")
+	}
+	testdouble.Need(t)
+	child := start(t, 0)
+	l := must(child.Listen(t.Context(), transport.Config{}))(t)
+	in := must(cuda.New().Dial(t.Context(), l.Address(), transport.Config{}))(t)
+	defer in.Close()
+	target := must(l.AcceptTarget(t.Context()))(t)
+	there, here := must(child.Alloc(1<<20))(t), must(memoryOf(0)(1<<20))(t)
+	region := must(target.Register(there.Memory()))(t)
+	local := must(in.Register(here.Memory()))(t)
+	remote := must(in.Import(must(target.Advertise(region))(t)))(t)
+	descs := make([]transport.Descriptor, 64)
+	for i := range descs {
+		descs[i] = transport.Descriptor{Local: int64(i) << 12, Remote: int64(63-i) << 12, Length: 1 << 12}
+	}
+	var done [1]transport.Completion
+	// Fewer than the notices that the target keeps: nobody takes them.
+	got := testing.AllocsPerRun(100, func() {
+		if err := in.Post(transport.Transfer{Op: transport.Write, Local: local, Remote: remote[0], Descriptors: descs}); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			n, err := in.Poll(done[:])
+			if err != nil || done[0].Err != nil {
+				t.Fatal(err, done[0].Err)
+			}
+			if n == 1 {
+				return
+			}
+			if err := in.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	if got >= 1 {
+		t.Errorf("%v allocations for each transfer", got)
+	}
+}

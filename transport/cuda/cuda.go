@@ -1,0 +1,81 @@
+package cuda
+
+import (
+	"context"
+	"fmt"
+
+	"kvbench/internal/cudadrv"
+	"kvbench/transport"
+)
+
+const (
+	maxStreams     = 32
+	maxOutstanding = 1 << 12 // each has events on every stream
+)
+
+// Transport is the CUDA IPC transport. The zero value is ready for use.
+type Transport struct{}
+
+var _ transport.Transport = Transport{}
+
+// New returns the CUDA IPC transport.
+func New() Transport { return Transport{} }
+
+// Name implements transport.Transport.
+func (Transport) Name() string { return "cuda" }
+
+// Probe implements transport.Transport.
+func (Transport) Probe(context.Context) error {
+	_, err := openDriver()
+	return err
+}
+
+// openDriver loads the driver, or says that the transport is not available.
+func openDriver() (*cudadrv.Driver, error) {
+	d, err := cudadrv.Open()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", transport.ErrUnavailable, err)
+	}
+	return d, nil
+}
+
+// Capabilities implements transport.Transport.
+func (Transport) Capabilities() transport.Capabilities {
+	return transport.Capabilities{
+		Write: true, Read: true, Memory: []transport.MemoryKind{transport.CUDAMemory},
+		SameHostOnly: true, MaxStreams: maxStreams,
+	}
+}
+
+// checkConfig applies the defaults and the limits.
+func checkConfig(cfg transport.Config) (transport.Config, error) {
+	cfg = cfg.WithDefaults()
+	if cfg.Streams < 1 || cfg.Streams > maxStreams {
+		return cfg, fmt.Errorf("%d streams, where 1 to %d are possible: %w", cfg.Streams, maxStreams, transport.ErrUnsupported)
+	}
+	if cfg.MaxOutstanding < 1 || cfg.MaxOutstanding > maxOutstanding {
+		return cfg, fmt.Errorf("%d outstanding transfers, where 1 to %d are possible: %w", cfg.MaxOutstanding, maxOutstanding, transport.ErrUnsupported)
+	}
+	if cfg.PeerTimeout < 0 {
+		return cfg, fmt.Errorf("negative timeout: %w", transport.ErrUnsupported)
+	}
+	return cfg, nil
+}
+
+// Dial implements transport.Transport.
+func (Transport) Dial(ctx context.Context, addr transport.Address, cfg transport.Config) (transport.Initiator, error) {
+	d, c, cfg, err := dial(ctx, addr, cfg, initiatorRole)
+	if err != nil {
+		return nil, err
+	}
+	return newInitiator(d, c, cfg), nil
+}
+
+// DialTarget implements transport.Transport.
+func (Transport) DialTarget(ctx context.Context, addr transport.Address, cfg transport.Config) (transport.Target, error) {
+	d, c, cfg, err := dial(ctx, addr, cfg, targetRole)
+	if err != nil {
+		return nil, err
+	}
+	return newTarget(d, c, cfg), nil
+}

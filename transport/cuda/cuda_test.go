@@ -1,0 +1,35 @@
+package cuda_test
+
+import (
+	"testing"
+
+	"kvbench/internal/cudadrv/testdouble"
+	"kvbench/transport"
+	"kvbench/transport/cuda"
+	"kvbench/transport/transporttest"
+)
+
+// TestConformance runs the suite between two processes, on one device and on two.
+func TestConformance(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		cfg    transport.Config
+		device int // of the second process
+	}{
+		{"OneStream", transport.Config{}, 0},
+		{"TwoDevicesThreeStreamsBusy", transport.Config{Streams: 3, BusyPoll: true}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if testdouble.Real() && c.device > 0 {
+				t.Skip("may have one device only")
+			}
+			testdouble.Need(t)
+			peer := start(t, c.device)
+			transporttest.Run(t, transporttest.Subject{
+				Listener: peer, ListenerMemory: peer.Alloc,
+				Dialer: cuda.New(), DialerMemory: memoryOf(0),
+				Config: c.cfg,
+			})
+		})
+	}
+}

@@ -1,0 +1,366 @@
+package cuda_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"kvbench/internal/cudadrv/testdouble"
+	"kvbench/transport"
+	"kvbench/transport/cuda"
+	"kvbench/transport/transporttest"
+	"kvbench/transport/transporttest/remote"
+)
+
+// says complains unless an error wraps want and contains every text.
+func says(t *testing.T, err, want error, texts ...string) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("got error %v, want one that wraps %q", err, want)
+	}
+	for _, text := range texts {
+		if err != nil && !strings.Contains(err.Error(), text) {
+			t.Errorf("got error %q, want it to contain %q", err, text)
+		}
+	}
+}
+
+func contains(t *testing.T, err error, texts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Error("no error")
+		return
+	}
+	for _, text := range texts {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("got error %q, want it to contain %q", err, text)
+		}
+	}
+}
+
+// session is this process as target, with memory of a device, and a child as
+// initiator.
+type session struct {
+	target    transport.Target
+	initiator transport.Initiator
+	memory    transporttest.Buffer
+	region    transport.Region
+	local     transport.Region
+}
+
+// connect makes a session. The initiator has memory registered and nothing imported.
+func connect(t *testing.T, child *remote.Transport, device int, cfg transport.Config) *session {
+	t.Helper()
+	s := &session{}
+	l := must(cuda.New().Listen(t.Context(), cfg))(t)
+	defer l.Close()
+	s.initiator = must(child.Dial(t.Context(), l.Address(), cfg))(t)
+	s.target = must(l.AcceptTarget(t.Context()))(t)
+	s.memory = must(memoryOf(device)(1 << 20))(t)
+	s.region = must(s.target.Register(s.memory.Memory()))(t)
+	local := must(child.Alloc(1 << 20))(t)
+	s.local = must(s.initiator.Register(local.Memory()))(t)
+	return s
+}
+
+// share has the initiator import the target's region.
+func (s *session) share(t *testing.T) ([]transport.RemoteRegion, error) {
+	t.Helper()
+	return s.initiator.Import(must(s.target.Advertise(s.region))(t))
+}
+
+// must ends the test on an error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func doubleOnly(t *testing.T) {
+	t.Helper()
+	testdouble.Need(t)
+	if testdouble.Real() {
+		t.Skip("provokes failures of the test double")
+	}
+}
+
+// TestUnavailable provokes what keeps a host from using the transport.
+func TestUnavailable(t *testing.T) {
+	doubleOnly(t)
+	for _, c := range []struct {
+		name, env string
+		want      []string
+	}{
+		{"no device", "CUDA_DOUBLE_DEVICES=0", []string{"no CUDA device", "nvidia-smi -L"}},
+		{"hidden devices", "CUDA_VISIBLE_DEVICES=", []string{"no CUDA device", `CUDA_VISIBLE_DEVICES="" hides`}},
+		{"no driver", "LD_LIBRARY_PATH=" + brokenLibrary(t), []string{"no CUDA driver: libcuda.so.1"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			child := start(t, 0, c.env)
+			says(t, child.Probe(t.Context()), transport.ErrUnavailable, c.want...)
+			_, err := child.Listen(t.Context(), transport.Config{})
+			says(t, err, transport.ErrUnavailable, c.want...)
+		})
+	}
+}
+
+// brokenLibrary is a folder whose libcuda.so.1 does not load.
+func brokenLibrary(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/libcuda.so.1", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestSameProcess(t *testing.T) {
+	testdouble.Need(t)
+	l := must(cuda.New().Listen(t.Context(), transport.Config{}))(t)
+	defer l.Close()
+	_, err := cuda.New().Dial(t.Context(), l.Address(), transport.Config{})
+	says(t, err, transport.ErrUnavailable, "does not open in the process that made it", "two processes")
+}
+
+// TestPIDNamespaces has the second process in a PID namespace of its own.
+func TestPIDNamespaces(t *testing.T) {
+	testdouble.Need(t)
+	if os.Geteuid() != 0 {
+		testdouble.Skip(t, "pidns", "needs root, to make a PID namespace")
+	}
+	cmd := testdouble.Command(childVar + "=0")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+	child := startCommand(t, cmd)
+	l := must(child.Listen(t.Context(), transport.Config{}))(t)
+	_, err := cuda.New().Dial(t.Context(), l.Address(), transport.Config{})
+	says(t, err, transport.ErrUnavailable, "do not cross PID namespaces", "--pid=host", "hostPID")
+	own := must(cuda.New().Listen(t.Context(), transport.Config{}))(t)
+	defer own.Close()
+	_, err = child.DialTarget(t.Context(), own.Address(), transport.Config{})
+	says(t, err, transport.ErrUnavailable, "do not cross PID namespaces")
+}
+
+// TestImportFails provokes what keeps memory of device 1 here from being opened on
+// device 0 there.
+func TestImportFails(t *testing.T) {
+	doubleOnly(t)
+	old := t.TempDir()
+	if err := testdouble.Build(old, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		env  []string
+		want []string
+	}{
+		{"no peer access", []string{"CUDA_DOUBLE_PEERS=0"},
+			[]string{"no peer access from CUDA device 0", "nvidia-smi topo -p2p r"}},
+		{"no peer access to a hidden device", []string{"CUDA_DOUBLE_PEERS=0", "CUDA_VISIBLE_DEVICES=0"},
+			[]string{"no peer access from CUDA device 0", "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"}},
+		{"hidden device", []string{"CUDA_VISIBLE_DEVICES=0", "CUDA_DOUBLE_FAIL=cuIpcOpenMemHandle_v2:1:205"},
+			[]string{"CUDA_ERROR_MAP_FAILED (205)", "is not visible in this process", `CUDA_VISIBLE_DEVICES="0"`}},
+		{"out of memory", []string{"CUDA_DOUBLE_FAIL=cuIpcOpenMemHandle_v2:1:2"},
+			[]string{"open the peer's GPU memory", "CUDA_ERROR_OUT_OF_MEMORY (2)", "nvidia-smi shows it"}},
+		{"old driver", []string{"LD_LIBRARY_PATH=" + old, "CUDA_DOUBLE_DRIVER=10020"},
+			[]string{"CUDA driver too old for cuIpcOpenMemHandle_v2", "CUDA 11.0 or newer is needed"}},
+		{"opened where it was made", []string{"CUDA_DOUBLE_FAIL=cuIpcOpenMemHandle_v2:1:201"},
+			[]string{"CUDA_ERROR_INVALID_CONTEXT (201)", "does not open in the process that made it"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			child := start(t, 0, c.env...)
+			s := connect(t, child, 1, transport.Config{})
+			_, err := s.share(t)
+			contains(t, err, c.want...)
+			closeBoth(t, s)
+		})
+	}
+}
+
+func closeBoth(t *testing.T, s *session) {
+	t.Helper()
+	if err := errors.Join(s.initiator.Close(), s.target.Close(), s.memory.Free()); err != nil {
+		t.Errorf("close: %v", err)
+	}
+}
+
+func TestImportOfFreedMemory(t *testing.T) {
+	doubleOnly(t)
+	s := connect(t, start(t, 0), 0, transport.Config{})
+	ad := must(s.target.Advertise(s.region))(t)
+	if err := s.memory.Free(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.initiator.Import(ad)
+	contains(t, err, "CUDA_ERROR_INVALID_HANDLE (400)", "freed it or gone")
+}
+
+func TestRegisterFails(t *testing.T) {
+	doubleOnly(t)
+	s := connect(t, start(t, 0), 0, transport.Config{})
+	defer closeBoth(t, s)
+	second := must(memoryOf(1)(4096))(t)
+	defer second.Free()
+	for _, e := range []transport.Endpoint{s.target, s.initiator} {
+		_, err := e.Register(transport.HostBytes(make([]byte, 16)))
+		says(t, err, transport.ErrUnsupported, "register host memory for cuda, which moves GPU memory only")
+	}
+	m := s.memory.Memory()
+	m.Length++
+	_, err := s.target.Register(m)
+	says(t, err, transport.ErrBounds, "register 1048577 bytes at offset 4608 of an allocation of 1053184")
+	m.Length = 0
+	_, err = s.target.Register(m)
+	says(t, err, transport.ErrBounds)
+	m.Pointer, m.Length = 0x1000, 1
+	_, err = s.target.Register(m)
+	contains(t, err, "register 0x1000", "CUDA_ERROR_INVALID_VALUE")
+	m.Device = 7
+	_, err = s.target.Register(m)
+	contains(t, err, "no CUDA device 7 among the 2 that this process sees")
+}
+
+// TestSecondDevice registers memory of two devices at one initiator.
+func TestSecondDevice(t *testing.T) {
+	doubleOnly(t)
+	child := start(t, 0)
+	l := must(child.Listen(t.Context(), transport.Config{}))(t)
+	in := must(cuda.New().Dial(t.Context(), l.Address(), transport.Config{}))(t)
+	defer in.Close()
+	for device := range 2 {
+		b := must(memoryOf(device)(4096))(t)
+		defer b.Free()
+		_, err := in.Register(b.Memory())
+		if device == 0 && err != nil {
+			t.Fatal(err)
+		}
+		if device == 1 {
+			says(t, err, transport.ErrUnsupported, "device 1 beside that of device 0", "a connection for each")
+		}
+	}
+}
+
+// TestCopyFails has a call of the copying side fail.
+func TestCopyFails(t *testing.T) {
+	doubleOnly(t)
+	for _, call := range []string{"cuMemcpyDtoDAsync_v2", "cuEventRecord", "cuEventSynchronize", "cuEventElapsedTime"} {
+		t.Run(call, func(t *testing.T) {
+			s := connect(t, start(t, 0, "CUDA_DOUBLE_FAIL="+call+":1:700"), 0, transport.Config{})
+			remote := must(s.share(t))(t)
+			if err := s.initiator.Post(s.write(remote[0], 1)); err != nil {
+				t.Fatal(err)
+			}
+			c := wait(t, s.initiator)
+			says(t, c.Err, transport.ErrPeer, "copy on CUDA device 0", call, "CUDA_ERROR_ILLEGAL_ADDRESS (700)")
+			var notices [1]transport.Notice
+			_, err := s.target.Notifications(t.Context(), notices[:])
+			says(t, err, transport.ErrPeer)
+			closeBoth(t, s)
+		})
+	}
+}
+
+// write is a transfer of the whole region.
+func (s *session) write(to transport.RemoteRegion, id uint64) transport.Transfer {
+	return transport.Transfer{ID: id, Op: transport.Write, Local: s.local, Remote: to, Descriptors: []transport.Descriptor{{Length: 1 << 20}}}
+}
+
+// wait returns the next completion.
+func wait(t *testing.T, in transport.Initiator) transport.Completion {
+	t.Helper()
+	var done [1]transport.Completion
+	for {
+		n, err := in.Poll(done[:])
+		if n == 1 {
+			return done[0]
+		}
+		if err == nil {
+			err = in.Wait(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestInitiatorIsKilled frees memory that a process had open when it died.
+func TestInitiatorIsKilled(t *testing.T) {
+	testdouble.Need(t)
+	child := start(t, 0)
+	s := connect(t, child, 0, transport.Config{})
+	must(s.share(t))(t)
+	if err := child.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	var notices [1]transport.Notice
+	_, err := s.target.Notifications(t.Context(), notices[:])
+	says(t, err, transport.ErrPeer)
+	child.Close() // reaps it: the double takes a zombie for alive
+	if err := errors.Join(s.target.Deregister(s.region), s.memory.Free(), s.target.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestInitiatorHangs holds memory back that a stopped process has open.
+func TestInitiatorHangs(t *testing.T) {
+	testdouble.Need(t)
+	child := start(t, 0)
+	s := connect(t, child, 0, transport.Config{PeerTimeout: 300 * time.Millisecond})
+	must(s.share(t))(t)
+	if err := child.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	says(t, s.target.Deregister(s.region), transport.ErrBusy, "has not let go of it within 300ms")
+	says(t, s.target.Close(), transport.ErrBusy, "has not let go of this side's memory within 300ms")
+	if err := child.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.initiator.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := s.memory.Free(); err != nil {
+		t.Errorf("after the initiator's Close: %v", err)
+	}
+}
+
+// TestTargetDies loses the target under load, with this process as initiator.
+func TestTargetDies(t *testing.T) {
+	testdouble.Need(t)
+	for signal, want := range map[os.Signal]string{
+		syscall.SIGKILL: "it closed the connection",
+		syscall.SIGSTOP: "it acknowledged nothing for 300ms",
+	} {
+		t.Run(fmt.Sprint(signal), func(t *testing.T) {
+			child := start(t, 0)
+			cfg := transport.Config{PeerTimeout: 300 * time.Millisecond}
+			l := must(child.Listen(t.Context(), cfg))(t)
+			in := must(cuda.New().Dial(t.Context(), l.Address(), cfg))(t)
+			target := must(l.AcceptTarget(t.Context()))(t)
+			there, here := must(child.Alloc(1<<20))(t), must(memoryOf(0)(1<<20))(t)
+			region := must(target.Register(there.Memory()))(t)
+			s := &session{initiator: in, local: must(in.Register(here.Memory()))(t)}
+			remote := must(in.Import(must(target.Advertise(region))(t)))(t)
+			if err := child.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+			var failure error
+			for id := uint64(1); failure == nil && t.Context().Err() == nil; id++ {
+				if failure = in.Post(s.write(remote[0], id)); failure == nil {
+					failure = wait(t, in).Err
+				}
+			}
+			says(t, failure, transport.ErrPeer, want)
+			if err := errors.Join(in.Close(), here.Free()); err != nil {
+				t.Error(err)
+			}
+			child.Signal(syscall.SIGKILL)
+		})
+	}
+}

@@ -1,0 +1,386 @@
+package cuda
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"kvbench/internal/cudadrv"
+	"kvbench/transport"
+)
+
+// slot is the initiator's place for one outstanding transfer.
+type slot struct {
+	transfer transport.Transfer
+	local    *region
+	remote   *remoteRegion
+	bytes    int64
+	parts    int // streams that share it
+	first    int // the stream of part 0
+
+	state    atomic.Int32 // slotFree, slotPosted
+	copying  atomic.Int32 // parts whose copies have not ended
+	localAt  atomic.Int64 // time.Duration at which the last copy was seen to have ended
+	noticeAt atomic.Int64 // time.Duration at which a WRITE's notice left; 0: not yet
+}
+
+const (
+	slotFree int32 = iota
+	slotPosted
+)
+
+// initiator implements transport.Initiator.
+type initiator struct {
+	*connection
+	slots []slot
+	free  []int // used by Post and Poll only
+	done  chan event
+	// held is an event that Wait took and Poll has yet to return.
+	held    event
+	holding bool
+	nextOne int // stream for the next transfer that is too small to split
+
+	remote remoteTable
+
+	setting sync.Mutex // serializes Register, Import and their undoing, which may be slow
+	context *cudadrv.Context
+	lanes   []*lane
+	peer    *cudadrv.UUID // the device of the first region that was imported
+	opens   openStats
+
+	heard atomic.Int64 // time.Duration of the last frame from the target
+}
+
+// openStats says what opening the peer's memory took.
+type openStats struct {
+	opened, reused int
+	took           time.Duration
+}
+
+// minPart is the fewest bytes worth a stream of their own.
+const minPart = 1 << 20
+
+func newInitiator(d *cudadrv.Driver, conn *net.UnixConn, cfg transport.Config) *initiator {
+	n := cfg.MaxOutstanding
+	in := &initiator{
+		connection: newConnection(d, conn, cfg),
+		slots:      make([]slot, n),
+		free:       make([]int, n),
+		done:       make(chan event, 2*n),
+	}
+	for i := range in.free {
+		in.free[i] = n - 1 - i
+	}
+	in.run(in.listen)
+	in.run(in.watch)
+	in.supervise(in.letGo, in.failOutstanding)
+	return in
+}
+
+// Register implements transport.Endpoint. The first region says which device
+// copies; all others must lie on it.
+func (in *initiator) Register(m transport.Memory) (transport.Region, error) {
+	if err := in.Err(); err != nil {
+		return transport.Region{}, err // whatever the memory
+	}
+	if err := checkMemory(m); err != nil {
+		return transport.Region{}, err
+	}
+	c, err := in.driver.Context(m.Device)
+	if err != nil {
+		return transport.Region{}, err
+	}
+	if err := checkRange(c, m); err != nil {
+		return transport.Region{}, err
+	}
+	in.setting.Lock()
+	defer in.setting.Unlock()
+	if err := in.Err(); err != nil {
+		return transport.Region{}, err
+	}
+	if in.context == nil {
+		if err := in.useDevice(c); err != nil {
+			return transport.Region{}, err
+		}
+	}
+	if in.context != c {
+		return transport.Region{}, fmt.Errorf("register memory of CUDA device %d beside that of device %d: an initiator has one; use a connection for each: %w",
+			m.Device, in.context.Device.Ordinal, transport.ErrUnsupported)
+	}
+	r := in.regions.add(c, m, cudadrv.Exported{})
+	return transport.Region{ID: r.id, Size: r.size}, nil
+}
+
+// useDevice makes streams on the device and opens there what was imported.
+func (in *initiator) useDevice(c *cudadrv.Context) error {
+	lanes, err := newLanes(c, in.cfg)
+	if err != nil {
+		return err
+	}
+	for _, r := range in.remote.all() {
+		if err := in.open(c, r); err != nil {
+			return errors.Join(err, in.unmap(), closeLanes(c, lanes))
+		}
+	}
+	if err := in.send(frame{typ: frameDevice, device: c.Device.UUID}); err != nil {
+		in.fail(err)
+		return errors.Join(err, in.unmap(), closeLanes(c, lanes))
+	}
+	in.context, in.lanes = c, lanes
+	for _, l := range lanes {
+		in.run(func() error { return c.Do(func() error { return in.issue(l) }) })
+		in.run(func() error { return c.Do(func() error { return in.finish(l) }) })
+	}
+	return nil
+}
+
+// open maps a remote region, unless the target has withdrawn it.
+func (in *initiator) open(c *cudadrv.Context, r *remoteRegion) error {
+	if !r.acquire() {
+		return nil
+	}
+	defer r.release()
+	m, fresh, err := openMapping(c, r.advertised)
+	if err != nil {
+		return err
+	}
+	r.mapping = m
+	if fresh {
+		in.opens.opened++
+		in.opens.took += m.took
+	} else {
+		in.opens.reused++
+	}
+	return nil
+}
+
+// Deregister implements transport.Endpoint.
+func (in *initiator) Deregister(reg transport.Region) error {
+	r := in.regions.get(reg.ID)
+	if r == nil {
+		return fmt.Errorf("deregister region %d: %w", reg.ID, transport.ErrRegion)
+	}
+	if !r.withdrawUnused() {
+		return fmt.Errorf("deregister region %d: %w", reg.ID, transport.ErrBusy)
+	}
+	in.regions.remove(reg.ID)
+	return nil
+}
+
+// Import implements transport.Initiator. It opens the regions' memory where the
+// device that copies is known; otherwise the first Register does.
+func (in *initiator) Import(ad transport.Advertisement) ([]transport.RemoteRegion, error) {
+	all, err := parseAdvertisement(ad)
+	if err != nil {
+		return nil, err
+	}
+	in.setting.Lock()
+	defer in.setting.Unlock()
+	if err := in.Err(); err != nil {
+		return nil, err
+	}
+	regions := make([]transport.RemoteRegion, len(all))
+	for i, a := range all {
+		regions[i] = transport.RemoteRegion{ID: a.ID, Size: a.Size}
+		r := &remoteRegion{uses: newUses(), advertised: a}
+		if there := in.remote.add(r); there != r {
+			if there.withdrawn() {
+				return nil, fmt.Errorf("import region %d, which the peer has withdrawn: %w", a.ID, transport.ErrRegion)
+			}
+			continue
+		}
+		if in.context != nil {
+			if err := in.open(in.context, r); err != nil {
+				in.remote.remove(r)
+				return nil, err
+			}
+		}
+		if in.peer == nil {
+			owner := cudadrv.UUID(a.Device)
+			in.peer = &owner
+		}
+	}
+	return regions, nil
+}
+
+// Post implements transport.Initiator.
+func (in *initiator) Post(t transport.Transfer) error {
+	if err := in.Err(); err != nil {
+		return err
+	}
+	if len(in.free) == 0 {
+		return transport.ErrQueueFull
+	}
+	local, remote, total, err := in.check(t)
+	if err != nil {
+		return err
+	}
+	if !local.acquire() {
+		return fmt.Errorf("post from region %d: %w", t.Local.ID, transport.ErrRegion)
+	}
+	if !remote.acquire() {
+		local.release()
+		return fmt.Errorf("post to remote region %d, which the peer has withdrawn: %w", t.Remote.ID, transport.ErrRegion)
+	}
+	i := in.free[len(in.free)-1]
+	in.free = in.free[:len(in.free)-1]
+	s := &in.slots[i]
+	s.transfer, s.local, s.remote, s.bytes = t, local, remote, total
+	s.noticeAt.Store(0)
+	in.split(s)
+	// The slot may be another's as soon as its last part is queued.
+	first, parts := s.first, s.parts
+	s.state.Store(slotPosted)
+	for part := range parts {
+		in.lanes[(first+part)%len(in.lanes)].jobs <- job{slot: i, part: part}
+	}
+	if isClosed(in.stopped) {
+		// The connection may have failed what was outstanding just before this
+		// transfer joined it.
+		in.failOutstanding()
+	}
+	return nil
+}
+
+func (in *initiator) check(t transport.Transfer) (*region, *remoteRegion, int64, error) {
+	if t.Op != transport.Write && t.Op != transport.Read {
+		return nil, nil, 0, fmt.Errorf("post %v: %w", t.Op, transport.ErrUnsupported)
+	}
+	local := in.regions.get(t.Local.ID)
+	if local == nil {
+		return nil, nil, 0, fmt.Errorf("post from region %d: %w", t.Local.ID, transport.ErrRegion)
+	}
+	remote := in.remote.get(t.Remote.ID)
+	if remote == nil {
+		return nil, nil, 0, fmt.Errorf("post to remote region %d: %w", t.Remote.ID, transport.ErrRegion)
+	}
+	if len(t.Descriptors) > in.cfg.MaxDescriptors {
+		return nil, nil, 0, fmt.Errorf("post %d descriptors where %d are allowed: %w", len(t.Descriptors), in.cfg.MaxDescriptors, transport.ErrBounds)
+	}
+	total, err := transport.CheckDescriptors(t.Descriptors, local.size, remote.Size)
+	if err != nil {
+		return nil, nil, 0, fmt.Errorf("post: %w", err)
+	}
+	return local, remote, total, nil
+}
+
+// split decides which streams share the slot's bytes.
+func (in *initiator) split(s *slot) {
+	s.parts = int(min(int64(len(in.lanes)), max(1, s.bytes/minPart)))
+	s.first = 0
+	if s.parts == 1 {
+		s.first = in.nextOne
+		in.nextOne = (in.nextOne + 1) % len(in.lanes)
+	}
+	s.copying.Store(int32(s.parts))
+}
+
+// event is a completion on its way to Poll.
+type event struct {
+	slot int
+	transport.Completion
+}
+
+// Poll implements transport.Initiator.
+func (in *initiator) Poll(done []transport.Completion) (int, error) {
+	n := 0
+	for n < len(done) {
+		e, ok := in.next()
+		if !ok {
+			break
+		}
+		if e.Stage != transport.LocallyComplete {
+			in.free = append(in.free, e.slot)
+		}
+		done[n] = e.Completion
+		n++
+	}
+	if n > 0 || !isClosed(in.dead) || len(in.done) > 0 {
+		return n, nil
+	}
+	return 0, in.Err()
+}
+
+// next takes an event without waiting.
+func (in *initiator) next() (event, bool) {
+	if in.holding {
+		in.holding = false
+		return in.held, true
+	}
+	select {
+	case e := <-in.done:
+		return e, true
+	default:
+		return event{}, false
+	}
+}
+
+// Wait implements transport.Initiator.
+func (in *initiator) Wait(ctx context.Context) error {
+	if in.holding {
+		return nil
+	}
+	select {
+	case in.held = <-in.done:
+		in.holding = true
+		return nil
+	default:
+	}
+	select {
+	case in.held = <-in.done:
+		in.holding = true
+		return nil
+	case <-in.dead:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// complete ends a transfer once. It reports whether this call did.
+func (in *initiator) complete(i int, c transport.Completion) bool {
+	s := &in.slots[i]
+	if !s.state.CompareAndSwap(slotPosted, slotFree) {
+		return false
+	}
+	s.local.release()
+	s.remote.release()
+	in.done <- event{i, c} // has room: two events a slot
+	return true
+}
+
+// failOutstanding completes what can no longer be delivered.
+func (in *initiator) failOutstanding() {
+	err := in.Err()
+	for i := range in.slots {
+		s := &in.slots[i]
+		if s.state.Load() == slotPosted {
+			in.complete(i, transport.Completion{ID: s.transfer.ID, Stage: transport.Delivered, Bytes: s.bytes, Delivered: transport.Now(), Err: err})
+		}
+	}
+}
+
+// letGo ends the connection: copies under way end, what was opened is closed, and
+// then the end of the socket tells the target so.
+func (in *initiator) letGo() error {
+	in.setting.Lock()
+	defer in.setting.Unlock()
+	var errs []error
+	if in.context != nil {
+		errs = append(errs, closeLanes(in.context, in.lanes))
+	}
+	return errors.Join(append(errs, in.unmap(), in.net.Close())...)
+}
+
+// unmap closes every remote region that is open.
+func (in *initiator) unmap() error {
+	var errs []error
+	for _, r := range in.remote.all() {
+		errs = append(errs, r.unmap())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,101 @@
+package cuda
+
+import (
+	"fmt"
+	"time"
+
+	"kvbench/transport"
+)
+
+// listen reads what the target says.
+func (in *initiator) listen() error {
+	var buf [frameSize]byte
+	for {
+		f, err := in.read(&buf)
+		if err == nil {
+			in.heard.Store(int64(transport.Now()))
+			err = in.handle(f)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (in *initiator) handle(f frame) error {
+	switch f.typ {
+	case frameAck:
+		return in.acknowledged(f)
+	case frameWithdraw:
+		// One that was not imported must not be after this.
+		r := in.remote.add(&remoteRegion{uses: newUses(), advertised: advertised{ID: f.region}})
+		if !r.withdraw() {
+			return fmt.Errorf("region %d withdrawn twice: %w", f.region, transport.ErrProtocol)
+		}
+		in.run(func() error { return in.closeRegion(r) })
+		return nil
+	}
+	return fmt.Errorf("frame type %d sent to an initiator: %w", f.typ, transport.ErrProtocol)
+}
+
+// acknowledged ends a WRITE that the target knows of.
+func (in *initiator) acknowledged(f frame) error {
+	if int(f.slot) >= len(in.slots) {
+		return fmt.Errorf("acknowledgement for slot %d of %d: %w", f.slot, len(in.slots), transport.ErrProtocol)
+	}
+	s := &in.slots[f.slot]
+	if s.state.Load() != slotPosted || s.transfer.ID != f.id || s.noticeAt.Load() == 0 || s.transfer.Op != transport.Write {
+		return fmt.Errorf("acknowledgement of transfer %d, of which slot %d gave no notice: %w", f.id, f.slot, transport.ErrProtocol)
+	}
+	in.complete(int(f.slot), transport.Completion{
+		ID: s.transfer.ID, Stage: transport.Delivered, Bytes: s.bytes,
+		Local: time.Duration(s.localAt.Load()), Delivered: transport.Now(),
+	})
+	return nil
+}
+
+// closeRegion closes a withdrawn region once no transfer uses it, and says so.
+func (in *initiator) closeRegion(r *remoteRegion) error {
+	select {
+	case <-r.idle:
+	case <-in.closing:
+		return nil // letGo closes it
+	}
+	in.setting.Lock()
+	err := r.unmap()
+	in.setting.Unlock()
+	if err != nil {
+		return fmt.Errorf("close the peer's GPU memory: %w", err)
+	}
+	return in.send(frame{typ: frameClosed, region: r.ID})
+}
+
+// watch fails the connection when the target owes an acknowledgement and has said
+// nothing for the peer timeout. How long copies take is not its business.
+func (in *initiator) watch() error {
+	tick := time.NewTicker(max(in.cfg.PeerTimeout/10, 10*time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-in.closing:
+			return nil
+		case <-tick.C:
+		}
+		limit := transport.Now() - in.cfg.PeerTimeout
+		if time.Duration(in.heard.Load()) < limit && in.owed(limit) {
+			return fmt.Errorf("%w: it acknowledged nothing for %v with transfers outstanding", transport.ErrPeer, in.cfg.PeerTimeout)
+		}
+	}
+}
+
+// owed reports whether a notice that left before a time has no answer.
+func (in *initiator) owed(before time.Duration) bool {
+	for i := range in.slots {
+		s := &in.slots[i]
+		at := time.Duration(s.noticeAt.Load())
+		if s.state.Load() == slotPosted && at != 0 && at < before {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,238 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"kvbench/internal/cudadrv"
+	"kvbench/transport"
+)
+
+// job is a transfer's part on one stream.
+type job struct {
+	slot  int
+	part  int
+	mark  int           // its events: a place in lane.marks
+	start time.Duration // when its copies began to be added
+}
+
+// lane is one CUDA stream, with the goroutine that adds copies to it and the one
+// that waits for them.
+type lane struct {
+	stream *cudadrv.Stream
+	jobs   chan job // to be added
+	added  chan job // to be waited for, in the stream's order
+	marks  []mark
+	next   int
+	copies cudadrv.Copies
+	spin   time.Duration // how long to ask before sleeping
+
+	// What its copies took, in nanoseconds: on the device by events, on the clock
+	// from the first call to when their end was seen, and of that in the calls.
+	onDevice, onClock, inCalls atomic.Int64
+	parts, copied              atomic.Int64
+}
+
+// mark is the pair of events around a part's copies.
+type mark struct{ begin, end *cudadrv.Event }
+
+// spareTime is how long an idle goroutine asks the driver for news before it
+// sleeps, where there are cores to spare: waking up takes the driver tens of
+// microseconds.
+const spareTime = 50 * time.Microsecond
+
+// newLanes makes an initiator's streams.
+func newLanes(c *cudadrv.Context, cfg transport.Config) ([]*lane, error) {
+	spin := time.Duration(0)
+	switch {
+	case cfg.BusyPoll:
+		spin = cfg.PeerTimeout
+	case runtime.NumCPU() >= 4:
+		spin = spareTime
+	}
+	var lanes []*lane
+	err := c.Do(func() error {
+		for range cfg.Streams {
+			l, err := newLane(c, cfg.MaxOutstanding, spin)
+			lanes = append(lanes, l)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, errors.Join(err, closeLanes(c, lanes))
+	}
+	return lanes, nil
+}
+
+// newLane makes a stream with events for outstanding transfers. What it made is
+// returned with an error too.
+func newLane(c *cudadrv.Context, outstanding int, spin time.Duration) (l *lane, err error) {
+	l = &lane{jobs: make(chan job, outstanding), added: make(chan job, outstanding), spin: spin}
+	if l.stream, err = c.NewStream(); err != nil {
+		return l, err
+	}
+	// One more than can be added and not waited for, so that none is recorded
+	// again while somebody looks at it.
+	for range outstanding + 1 {
+		var m mark
+		if m.begin, err = c.NewEvent(); err != nil {
+			return l, err
+		}
+		l.marks = append(l.marks, m)
+		if l.marks[len(l.marks)-1].end, err = c.NewEvent(); err != nil {
+			return l, err
+		}
+	}
+	return l, nil
+}
+
+// closeLanes waits for the work of streams and gives them back.
+func closeLanes(c *cudadrv.Context, lanes []*lane) error {
+	return c.Do(func() error {
+		var errs []error
+		for _, l := range lanes {
+			if l.stream == nil {
+				continue
+			}
+			errs = append(errs, l.stream.Synchronize())
+			for _, m := range l.marks {
+				errs = append(errs, m.begin.Close())
+				if m.end != nil {
+					errs = append(errs, m.end.Close())
+				}
+			}
+			errs = append(errs, l.stream.Close())
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// issue adds copies to a stream. It runs bound to the device's context.
+func (in *initiator) issue(l *lane) error {
+	for {
+		var j job
+		select {
+		case <-in.closing:
+			return nil
+		case j = <-l.jobs:
+		}
+		if err := in.add(l, &j); err != nil {
+			return fmt.Errorf("copy on CUDA device %d: %w", in.context.Device.Ordinal, err)
+		}
+		l.added <- j // has room: no more than the outstanding transfers
+	}
+}
+
+func (in *initiator) add(l *lane, j *job) error {
+	j.start = transport.Now()
+	j.mark = l.next
+	l.next = (l.next + 1) % len(l.marks)
+	m := l.marks[j.mark]
+	l.copies.Reset()
+	in.slots[j.slot].collect(j.part, &l.copies)
+	if err := m.begin.Record(l.stream); err != nil {
+		return err
+	}
+	if err := l.stream.Copy(&l.copies); err != nil {
+		return err
+	}
+	if err := m.end.Record(l.stream); err != nil {
+		return err
+	}
+	l.copied.Add(int64(l.copies.Len()))
+	l.inCalls.Add(int64(transport.Now() - j.start))
+	return nil
+}
+
+// collect lists the copies of one part: an equal share of the transfer's bytes, in
+// the order of its descriptors, which may be cut.
+func (s *slot) collect(part int, copies *cudadrv.Copies) {
+	share, rest := s.bytes/int64(s.parts), s.bytes%int64(s.parts)
+	from := share*int64(part) + min(int64(part), rest)
+	end := share*int64(part+1) + min(int64(part+1), rest)
+	local, remote := s.local.pointer, s.remote.at()
+	var passed int64 // bytes of the descriptors before
+	for _, d := range s.transfer.Descriptors {
+		lo, hi := max(from-passed, 0), min(end-passed, d.Length)
+		passed += d.Length
+		if lo >= hi {
+			if passed >= end {
+				return
+			}
+			continue
+		}
+		here, there := local+cudadrv.DevicePointer(d.Local+lo), remote+cudadrv.DevicePointer(d.Remote+lo)
+		if s.transfer.Op == transport.Write {
+			copies.Add(there, here, hi-lo)
+		} else {
+			copies.Add(here, there, hi-lo)
+		}
+	}
+}
+
+// finish waits for copies in the stream's order. It runs bound to the device's context.
+func (in *initiator) finish(l *lane) error {
+	for {
+		var j job
+		select {
+		case <-in.closing:
+			return nil
+		case j = <-l.added:
+		}
+		if err := l.await(j); err != nil {
+			return fmt.Errorf("copy on CUDA device %d: %w", in.context.Device.Ordinal, err)
+		}
+		if in.slots[j.slot].copying.Add(-1) == 0 {
+			if err := in.deliver(j.slot); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// await waits until a part's copies have ended, and counts what they took.
+func (l *lane) await(j job) error {
+	m := l.marks[j.mark]
+	for until := transport.Now() + l.spin; l.spin > 0 && transport.Now() < until; {
+		if done, err := m.end.Done(); err != nil {
+			return err
+		} else if done {
+			break
+		}
+	}
+	if err := m.end.Wait(); err != nil {
+		return err
+	}
+	l.onClock.Add(int64(transport.Now() - j.start))
+	took, err := m.end.Since(m.begin)
+	l.onDevice.Add(int64(took))
+	l.parts.Add(1)
+	return err
+}
+
+// deliver tells of a transfer whose copies have ended.
+func (in *initiator) deliver(i int) error {
+	s := &in.slots[i]
+	now := transport.Now()
+	s.localAt.Store(int64(now))
+	notice := frame{typ: frameNotice, op: s.transfer.Op, region: s.transfer.Remote.ID, id: s.transfer.ID, slot: uint32(i), bytes: uint64(s.bytes)}
+	if s.transfer.Op == transport.Write {
+		if s.transfer.ReportLocal {
+			in.done <- event{i, transport.Completion{ID: s.transfer.ID, Stage: transport.LocallyComplete, Bytes: s.bytes, Local: now}}
+		}
+		s.noticeAt.Store(int64(now))
+		return in.send(notice)
+	}
+	// Before the region is released: the target may forget it then.
+	if err := in.send(notice); err != nil {
+		return err
+	}
+	in.complete(i, transport.Completion{ID: s.transfer.ID, Stage: transport.Delivered, Bytes: s.bytes, Local: now, Delivered: now})
+	return nil
+}

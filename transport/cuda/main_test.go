@@ -1,0 +1,89 @@
+package cuda_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+
+	"kvbench/internal/cudadrv"
+	"kvbench/internal/cudadrv/testdouble"
+	"kvbench/transport"
+	"kvbench/transport/cuda"
+	"kvbench/transport/transporttest"
+	"kvbench/transport/transporttest/remote"
+)
+
+// childVar names the device whose memory a child process has: it serves one side
+// of the tests.
+const childVar = "CUDA_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	var device int
+	if n, _ := fmt.Sscan(os.Getenv(childVar), &device); n == 1 {
+		if err := remote.Serve(cuda.New(), memoryOf(device)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(testdouble.Main(m))
+}
+
+// start starts a process that serves the transport with memory of a device.
+func start(t testing.TB, device int, env ...string) *remote.Transport {
+	t.Helper()
+	testdouble.Need(t)
+	return startCommand(t, testdouble.Command(append(env, fmt.Sprint(childVar, "=", device))...))
+}
+
+func startCommand(t testing.TB, cmd *exec.Cmd) *remote.Transport {
+	t.Helper()
+	cmd.Stderr = os.Stderr
+	r, err := remote.Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+// before is the part of each allocation that lies before the memory of a case, so
+// that a transport which forgets the offset is seen.
+const before = 4096 + 512
+
+// buffer is device memory, part of an allocation.
+type buffer struct {
+	*cudadrv.Buffer
+	device int
+	size   int
+}
+
+// memoryOf is the suite's Allocator on a device.
+func memoryOf(device int) transporttest.Allocator {
+	return func(size int) (transporttest.Buffer, error) {
+		d, err := cudadrv.Open()
+		if err != nil {
+			return nil, err
+		}
+		c, err := d.Context(device)
+		if err != nil {
+			return nil, err
+		}
+		b, err := c.Alloc(before + int64(size))
+		if err != nil {
+			return nil, err
+		}
+		return buffer{b, device, size}, nil
+	}
+}
+
+func (b buffer) Memory() transport.Memory {
+	return transport.Memory{
+		Kind: transport.CUDAMemory, Device: b.device,
+		Pointer: uintptr(b.Pointer) + before, Length: int64(b.size),
+	}
+}
+
+func (b buffer) ReadAt(p []byte, off int64) (int, error)  { return b.Buffer.ReadAt(p, before+off) }
+func (b buffer) WriteAt(p []byte, off int64) (int, error) { return b.Buffer.WriteAt(p, before+off) }

@@ -1,0 +1,76 @@
+package cuda
+
+import (
+	"fmt"
+
+	"kvbench/internal/cudadrv"
+	"kvbench/transport"
+)
+
+// laneName says what joins two devices. What a link is made of only NVML tells, which
+// this build does not ask.
+func laneName(own, peer cudadrv.UUID) string {
+	if own == peer {
+		return "cuda/same device (HBM copy)"
+	}
+	return "cuda/peer, link unknown: built without NVML"
+}
+
+// path is what both sides say of their devices.
+func path(d *cudadrv.Driver, own *cudadrv.Device, peer *cudadrv.UUID) transport.Path {
+	p := transport.Path{Lane: "cuda/not yet known", Details: map[string]any{"driver_cuda_version": d.Version()}}
+	if own == nil {
+		return p
+	}
+	p.Device = fmt.Sprintf("cuda:%d", own.Ordinal)
+	p.Details["device"] = own.Name
+	p.Details["device_uuid"] = own.UUID.String()
+	p.Details["device_pci"] = own.PCIBusID
+	if peer != nil {
+		p.Lane = laneName(own.UUID, *peer)
+		p.Details["peer_device_uuid"] = peer.String()
+	}
+	return p
+}
+
+// Path implements transport.Endpoint.
+func (t *target) Path() transport.Path { return path(t.driver, t.device.Load(), t.peer.Load()) }
+
+// Path implements transport.Endpoint. Its details say what opening the peer's
+// memory took, and what the copies took by events on the device and by this
+// process's clock, which includes launching them.
+func (in *initiator) Path() transport.Path {
+	in.setting.Lock()
+	defer in.setting.Unlock()
+	if in.context == nil {
+		return path(in.driver, nil, nil)
+	}
+	p := path(in.driver, &in.context.Device, in.peer)
+	p.Details["batched_copies"] = in.driver.Batches()
+	p.Details["opened"] = in.opens.opened
+	p.Details["opened_before"] = in.opens.reused
+	p.Details["open_seconds"] = in.opens.took.Seconds()
+	var streams []streamStats
+	for _, l := range in.lanes {
+		streams = append(streams, l.stats())
+	}
+	p.Details["streams"] = streams
+	return p
+}
+
+// streamStats says what a stream's copies took. A part is a transfer's share of a
+// stream.
+type streamStats struct {
+	Parts         int64   `json:"parts"`
+	Copies        int64   `json:"copies"`
+	DeviceSeconds float64 `json:"device_seconds"` // by events around each part
+	ClockSeconds  float64 `json:"clock_seconds"`  // from adding each part to seeing its end
+	LaunchSeconds float64 `json:"launch_seconds"` // of that, in calls that add copies
+}
+
+func (l *lane) stats() streamStats {
+	return streamStats{
+		l.parts.Load(), l.copied.Load(),
+		float64(l.onDevice.Load()) / 1e9, float64(l.onClock.Load()) / 1e9, float64(l.inCalls.Load()) / 1e9,
+	}
+}
