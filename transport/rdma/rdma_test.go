@@ -15,6 +15,9 @@ func TestConformance(t *testing.T) {
 		"TCP":                  {Config: transport.Config{Lane: "tcp"}},
 		"TCPMessages":          {Config: transport.Config{Lane: "tcp", Operation: "am"}, Only: transport.Write},
 		"BusyPoll":             {Config: transport.Config{Lane: "shm", BusyPoll: true}},
+		// These need a device: scripts/test-rdma runs them in a virtual machine that has one.
+		"RC":         {Config: transport.Config{Lane: "rc"}, Require: "rdma-device"},
+		"RCMessages": {Config: transport.Config{Lane: "rc", Operation: "am"}, Only: transport.Write, Require: "rdma-device"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.Listener = rdma.New()

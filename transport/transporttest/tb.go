@@ -30,6 +30,8 @@ type Subject struct {
 	ListenerMemory, DialerMemory Allocator
 	// Config is what both sides use. Its MaxOutstanding is set by the suite.
 	Config transport.Config
+	// Require is what KVBENCH_REQUIRE calls the subject. Empty means the listener's name.
+	Require string
 	// Patience is the longest that one case may take. 0 means 30 s.
 	Patience time.Duration
 }
@@ -47,8 +49,22 @@ func (s Subject) withDefaults() Subject {
 	if s.Patience == 0 {
 		s.Patience = 30 * time.Second
 	}
+	if s.Require == "" {
+		s.Require = s.Listener.Name()
+	}
 	s.Config.MaxOutstanding = outstanding
 	return s
+}
+
+// available asks the listener's transport whether it can be used here as configured.
+func (s Subject) available(ctx context.Context) error {
+	if err := s.Listener.Probe(ctx); err != nil {
+		return err
+	}
+	if c, ok := s.Listener.(transport.Checker); ok {
+		return c.Check(ctx, s.Config)
+	}
+	return nil
 }
 
 // outstanding is the suite's Config.MaxOutstanding.
@@ -60,14 +76,14 @@ const outstanding = 64
 func Run(t *testing.T, s Subject) {
 	t.Helper()
 	s = s.withDefaults()
-	if err := s.Listener.Probe(t.Context()); err != nil {
+	if err := s.available(t.Context()); err != nil {
 		if !errors.Is(err, transport.ErrUnavailable) {
-			t.Errorf("Probe: %v does not wrap ErrUnavailable", err)
+			t.Errorf("Probe or Check: %v does not wrap ErrUnavailable", err)
 		}
-		if slices.Contains(strings.Split(os.Getenv("KVBENCH_REQUIRE"), ","), s.Listener.Name()) {
-			t.Fatalf("KVBENCH_REQUIRE names %s, which is not available: %v", s.Listener.Name(), err)
+		if slices.Contains(strings.Split(os.Getenv("KVBENCH_REQUIRE"), ","), s.Require) {
+			t.Fatalf("KVBENCH_REQUIRE names %s, which is not available: %v", s.Require, err)
 		}
-		t.Skipf("%s is not available here: %v", s.Listener.Name(), err)
+		t.Skipf("%s is not available here: %v", s.Require, err)
 	}
 	for _, c := range cases(s) {
 		t.Run(c.name, func(t *testing.T) {
