@@ -84,17 +84,9 @@ func must[T any](v T, err error) func(testing.TB) T {
 	}
 }
 
-func doubleOnly(t *testing.T) {
-	t.Helper()
-	testdouble.Need(t)
-	if testdouble.Real() {
-		t.Skip("provokes failures of the test double")
-	}
-}
-
 // TestUnavailable provokes what keeps a host from using the transport.
 func TestUnavailable(t *testing.T) {
-	doubleOnly(t)
+	testdouble.Only(t)
 	for _, c := range []struct {
 		name, env string
 		want      []string
@@ -151,7 +143,7 @@ func TestPIDNamespaces(t *testing.T) {
 // TestImportFails provokes what keeps memory of device 1 here from being opened on
 // device 0 there.
 func TestImportFails(t *testing.T) {
-	doubleOnly(t)
+	testdouble.Only(t)
 	old := t.TempDir()
 	if err := testdouble.Build(old, true); err != nil {
 		t.Fatal(err)
@@ -192,7 +184,7 @@ func closeBoth(t *testing.T, s *session) {
 }
 
 func TestImportOfFreedMemory(t *testing.T) {
-	doubleOnly(t)
+	testdouble.Only(t)
 	s := connect(t, start(t, 0), 0, transport.Config{})
 	ad := must(s.target.Advertise(s.region))(t)
 	if err := s.memory.Free(); err != nil {
@@ -203,7 +195,7 @@ func TestImportOfFreedMemory(t *testing.T) {
 }
 
 func TestRegisterFails(t *testing.T) {
-	doubleOnly(t)
+	testdouble.Only(t)
 	s := connect(t, start(t, 0), 0, transport.Config{})
 	defer closeBoth(t, s)
 	second := must(memoryOf(1)(4096))(t)
@@ -229,7 +221,7 @@ func TestRegisterFails(t *testing.T) {
 
 // TestSecondDevice registers memory of two devices at one initiator.
 func TestSecondDevice(t *testing.T) {
-	doubleOnly(t)
+	testdouble.Only(t)
 	child := start(t, 0)
 	l := must(child.Listen(t.Context(), transport.Config{}))(t)
 	in := must(cuda.New().Dial(t.Context(), l.Address(), transport.Config{}))(t)
@@ -249,7 +241,7 @@ func TestSecondDevice(t *testing.T) {
 
 // TestCopyFails has a call of the copying side fail.
 func TestCopyFails(t *testing.T) {
-	doubleOnly(t)
+	testdouble.Only(t)
 	for _, call := range []string{"cuMemcpyDtoDAsync_v2", "cuEventRecord", "cuEventSynchronize", "cuEventElapsedTime"} {
 		t.Run(call, func(t *testing.T) {
 			s := connect(t, start(t, 0, "CUDA_DOUBLE_FAIL="+call+":1:700"), 0, transport.Config{})
