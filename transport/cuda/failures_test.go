@@ -1,9 +1,11 @@
 package cuda_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -282,15 +284,41 @@ func wait(t *testing.T, in transport.Initiator) transport.Completion {
 	}
 }
 
+// signalChild sends a signal. One that stops the child has done so on return.
+func signalChild(t *testing.T, child *remote.Transport, s os.Signal) {
+	t.Helper()
+	p := child.Process()
+	if err := p.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+	for s == syscall.SIGSTOP && !stopped(t, p.Pid) {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// stopped reports whether all threads of a process are stopped.
+func stopped(t *testing.T, pid int) bool {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("threads of %d: %v, %v", pid, threads, err)
+	}
+	for _, thread := range threads {
+		stat, err := os.ReadFile(thread)
+		if err != nil || !bytes.Contains(stat, []byte(") T ")) {
+			return false
+		}
+	}
+	return true
+}
+
 // TestInitiatorIsKilled frees memory that a process had open when it died.
 func TestInitiatorIsKilled(t *testing.T) {
 	testdouble.Need(t)
 	child := start(t, 0)
 	s := connect(t, child, 0, transport.Config{})
 	must(s.share(t))(t)
-	if err := child.Signal(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	signalChild(t, child, syscall.SIGKILL)
 	var notices [1]transport.Notice
 	_, err := s.target.Notifications(t.Context(), notices[:])
 	says(t, err, transport.ErrPeer)
@@ -306,14 +334,10 @@ func TestInitiatorHangs(t *testing.T) {
 	child := start(t, 0)
 	s := connect(t, child, 0, transport.Config{PeerTimeout: 300 * time.Millisecond})
 	must(s.share(t))(t)
-	if err := child.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	signalChild(t, child, syscall.SIGSTOP)
 	says(t, s.target.Deregister(s.region), transport.ErrBusy, "has not let go of it within 300ms")
 	says(t, s.target.Close(), transport.ErrBusy, "has not let go of this side's memory within 300ms")
-	if err := child.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	signalChild(t, child, syscall.SIGCONT)
 	if err := s.initiator.Close(); err != nil {
 		t.Error(err)
 	}
@@ -339,9 +363,7 @@ func TestTargetDies(t *testing.T) {
 			region := must(target.Register(there.Memory()))(t)
 			s := &session{initiator: in, local: must(in.Register(here.Memory()))(t)}
 			remote := must(in.Import(must(target.Advertise(region))(t)))(t)
-			if err := child.Signal(signal); err != nil {
-				t.Fatal(err)
-			}
+			signalChild(t, child, signal)
 			var failure error
 			for id := uint64(1); failure == nil && t.Context().Err() == nil; id++ {
 				if failure = in.Post(s.write(remote[0], id)); failure == nil {
@@ -352,7 +374,7 @@ func TestTargetDies(t *testing.T) {
 			if err := errors.Join(in.Close(), here.Free()); err != nil {
 				t.Error(err)
 			}
-			child.Signal(syscall.SIGKILL)
+			signalChild(t, child, syscall.SIGKILL)
 		})
 	}
 }
