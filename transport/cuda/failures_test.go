@@ -124,24 +124,6 @@ func TestSameProcess(t *testing.T) {
 	says(t, err, transport.ErrUnavailable, "does not open in the process that made it", "two processes")
 }
 
-// TestPIDNamespaces has the second process in a PID namespace of its own.
-func TestPIDNamespaces(t *testing.T) {
-	testdouble.Need(t)
-	if os.Geteuid() != 0 {
-		testdouble.Skip(t, "pidns", "needs root, to make a PID namespace")
-	}
-	cmd := testdouble.Command(childVar + "=0")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
-	child := startCommand(t, cmd)
-	l := must(child.Listen(t.Context(), transport.Config{}))(t)
-	_, err := cuda.New().Dial(t.Context(), l.Address(), transport.Config{})
-	says(t, err, transport.ErrUnavailable, "do not cross PID namespaces", "--pid=host", "hostPID")
-	own := must(cuda.New().Listen(t.Context(), transport.Config{}))(t)
-	defer own.Close()
-	_, err = child.DialTarget(t.Context(), own.Address(), transport.Config{})
-	says(t, err, transport.ErrUnavailable, "do not cross PID namespaces")
-}
-
 // TestImportFails provokes what keeps memory of device 1 here from being opened on
 // device 0 there.
 func TestImportFails(t *testing.T) {
