@@ -49,6 +49,7 @@ func fillDevice() error {
 }
 
 func TestOpen(t *testing.T) {
+	testdouble.Only(t)
 	if out, ok := child(t, "open", "CUDA_DOUBLE_DEVICES=3", "CUDA_DOUBLE_DRIVER=12040"); !ok || out != "12.4 3" {
 		t.Errorf("got %q", out)
 	}
@@ -59,8 +60,8 @@ func TestOpen(t *testing.T) {
 
 // TestFailures provokes what users meet, and looks for the advice.
 func TestFailures(t *testing.T) {
+	testdouble.Only(t)
 	old, broken := t.TempDir(), t.TempDir()
-	testdouble.Need(t)
 	if err := testdouble.Build(old, true); err != nil {
 		t.Fatal(err)
 	}
@@ -105,10 +106,8 @@ func TestFailures(t *testing.T) {
 }
 
 func TestDevices(t *testing.T) {
+	testdouble.Only(t)
 	d := context(t).Driver()
-	if testdouble.Real() {
-		t.Skip("names the devices of the test double")
-	}
 	// As libcuda/device.c makes them: "kvbench double", a zero, and the number.
 	const uuid = "GPU-6b766265-6e63-6820-646f-75626c6500"
 	for i := range 2 {

@@ -131,6 +131,9 @@ func TestOpenOwnHandle(t *testing.T) {
 	if _, err := c.OpenHandle(x.Handle); !errors.Is(err, cudadrv.InvalidContext) {
 		t.Errorf("a handle opened in the process that made it: %v", err)
 	}
+	if testdouble.Real() {
+		return // what a driver says of the following is not documented
+	}
 	var never [cudadrv.HandleSize]byte
 	if _, err := c.OpenHandle(never); !errors.Is(err, cudadrv.InvalidHandle) {
 		t.Errorf("a handle of zeros: %v", err)

@@ -10,7 +10,7 @@ import (
 
 // TestPath reads what the result says of the lane.
 func TestPath(t *testing.T) {
-	doubleOnly(t)
+	testdouble.Only(t)
 	for device, lane := range []string{"cuda/same device (HBM copy)", "cuda/peer, link unknown: built without NVML"} {
 		s := connect(t, start(t, 0), device, transport.Config{Streams: 2})
 		remote := must(s.share(t))(t)
@@ -42,7 +42,7 @@ func TestPath(t *testing.T) {
 
 // TestOpenedOnce shares two regions of one allocation, over two connections.
 func TestOpenedOnce(t *testing.T) {
-	doubleOnly(t)
+	testdouble.Only(t)
 	child := start(t, 0)
 	a := connect(t, child, 0, transport.Config{})
 	must(a.share(t))(t)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"kvbench/internal/cudadrv"
@@ -119,7 +120,7 @@ func (c *connection) read(buf *[frameSize]byte) (frame, error) {
 
 // peerError says of a failed read or write what it means.
 func peerError(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
 		return fmt.Errorf("%w: it closed the connection", transport.ErrPeer)
 	}
 	return fmt.Errorf("%w: %w", transport.ErrPeer, err)

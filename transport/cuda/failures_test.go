@@ -1,9 +1,11 @@
 package cuda_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -84,17 +86,9 @@ func must[T any](v T, err error) func(testing.TB) T {
 	}
 }
 
-func doubleOnly(t *testing.T) {
-	t.Helper()
-	testdouble.Need(t)
-	if testdouble.Real() {
-		t.Skip("provokes failures of the test double")
-	}
-}
-
 // TestUnavailable provokes what keeps a host from using the transport.
 func TestUnavailable(t *testing.T) {
-	doubleOnly(t)
+	testdouble.Only(t)
 	for _, c := range []struct {
 		name, env string
 		want      []string
@@ -130,28 +124,10 @@ func TestSameProcess(t *testing.T) {
 	says(t, err, transport.ErrUnavailable, "does not open in the process that made it", "two processes")
 }
 
-// TestPIDNamespaces has the second process in a PID namespace of its own.
-func TestPIDNamespaces(t *testing.T) {
-	testdouble.Need(t)
-	if os.Geteuid() != 0 {
-		testdouble.Skip(t, "pidns", "needs root, to make a PID namespace")
-	}
-	cmd := testdouble.Command(childVar + "=0")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
-	child := startCommand(t, cmd)
-	l := must(child.Listen(t.Context(), transport.Config{}))(t)
-	_, err := cuda.New().Dial(t.Context(), l.Address(), transport.Config{})
-	says(t, err, transport.ErrUnavailable, "do not cross PID namespaces", "--pid=host", "hostPID")
-	own := must(cuda.New().Listen(t.Context(), transport.Config{}))(t)
-	defer own.Close()
-	_, err = child.DialTarget(t.Context(), own.Address(), transport.Config{})
-	says(t, err, transport.ErrUnavailable, "do not cross PID namespaces")
-}
-
 // TestImportFails provokes what keeps memory of device 1 here from being opened on
 // device 0 there.
 func TestImportFails(t *testing.T) {
-	doubleOnly(t)
+	testdouble.Only(t)
 	old := t.TempDir()
 	if err := testdouble.Build(old, true); err != nil {
 		t.Fatal(err)
@@ -192,7 +168,7 @@ func closeBoth(t *testing.T, s *session) {
 }
 
 func TestImportOfFreedMemory(t *testing.T) {
-	doubleOnly(t)
+	testdouble.Only(t)
 	s := connect(t, start(t, 0), 0, transport.Config{})
 	ad := must(s.target.Advertise(s.region))(t)
 	if err := s.memory.Free(); err != nil {
@@ -203,7 +179,7 @@ func TestImportOfFreedMemory(t *testing.T) {
 }
 
 func TestRegisterFails(t *testing.T) {
-	doubleOnly(t)
+	testdouble.Only(t)
 	s := connect(t, start(t, 0), 0, transport.Config{})
 	defer closeBoth(t, s)
 	second := must(memoryOf(1)(4096))(t)
@@ -229,7 +205,7 @@ func TestRegisterFails(t *testing.T) {
 
 // TestSecondDevice registers memory of two devices at one initiator.
 func TestSecondDevice(t *testing.T) {
-	doubleOnly(t)
+	testdouble.Only(t)
 	child := start(t, 0)
 	l := must(child.Listen(t.Context(), transport.Config{}))(t)
 	in := must(cuda.New().Dial(t.Context(), l.Address(), transport.Config{}))(t)
@@ -249,7 +225,7 @@ func TestSecondDevice(t *testing.T) {
 
 // TestCopyFails has a call of the copying side fail.
 func TestCopyFails(t *testing.T) {
-	doubleOnly(t)
+	testdouble.Only(t)
 	for _, call := range []string{"cuMemcpyDtoDAsync_v2", "cuEventRecord", "cuEventSynchronize", "cuEventElapsedTime"} {
 		t.Run(call, func(t *testing.T) {
 			s := connect(t, start(t, 0, "CUDA_DOUBLE_FAIL="+call+":1:700"), 0, transport.Config{})
@@ -290,15 +266,41 @@ func wait(t *testing.T, in transport.Initiator) transport.Completion {
 	}
 }
 
+// signalChild sends a signal. One that stops the child has done so on return.
+func signalChild(t *testing.T, child *remote.Transport, s os.Signal) {
+	t.Helper()
+	p := child.Process()
+	if err := p.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+	for s == syscall.SIGSTOP && !stopped(t, p.Pid) {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// stopped reports whether all threads of a process are stopped.
+func stopped(t *testing.T, pid int) bool {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("threads of %d: %v, %v", pid, threads, err)
+	}
+	for _, thread := range threads {
+		stat, err := os.ReadFile(thread)
+		if err != nil || !bytes.Contains(stat, []byte(") T ")) {
+			return false
+		}
+	}
+	return true
+}
+
 // TestInitiatorIsKilled frees memory that a process had open when it died.
 func TestInitiatorIsKilled(t *testing.T) {
 	testdouble.Need(t)
 	child := start(t, 0)
 	s := connect(t, child, 0, transport.Config{})
 	must(s.share(t))(t)
-	if err := child.Signal(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	signalChild(t, child, syscall.SIGKILL)
 	var notices [1]transport.Notice
 	_, err := s.target.Notifications(t.Context(), notices[:])
 	says(t, err, transport.ErrPeer)
@@ -314,14 +316,10 @@ func TestInitiatorHangs(t *testing.T) {
 	child := start(t, 0)
 	s := connect(t, child, 0, transport.Config{PeerTimeout: 300 * time.Millisecond})
 	must(s.share(t))(t)
-	if err := child.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	signalChild(t, child, syscall.SIGSTOP)
 	says(t, s.target.Deregister(s.region), transport.ErrBusy, "has not let go of it within 300ms")
 	says(t, s.target.Close(), transport.ErrBusy, "has not let go of this side's memory within 300ms")
-	if err := child.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	signalChild(t, child, syscall.SIGCONT)
 	if err := s.initiator.Close(); err != nil {
 		t.Error(err)
 	}
@@ -347,9 +345,7 @@ func TestTargetDies(t *testing.T) {
 			region := must(target.Register(there.Memory()))(t)
 			s := &session{initiator: in, local: must(in.Register(here.Memory()))(t)}
 			remote := must(in.Import(must(target.Advertise(region))(t)))(t)
-			if err := child.Signal(signal); err != nil {
-				t.Fatal(err)
-			}
+			signalChild(t, child, signal)
 			var failure error
 			for id := uint64(1); failure == nil && t.Context().Err() == nil; id++ {
 				if failure = in.Post(s.write(remote[0], id)); failure == nil {
@@ -360,7 +356,7 @@ func TestTargetDies(t *testing.T) {
 			if err := errors.Join(in.Close(), here.Free()); err != nil {
 				t.Error(err)
 			}
-			child.Signal(syscall.SIGKILL)
+			signalChild(t, child, syscall.SIGKILL)
 		})
 	}
 }

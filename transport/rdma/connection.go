@@ -167,8 +167,8 @@ func (c *connection) listen(hear func(message) error) {
 // leave parts from the peer. UCX 1.13 aborts the process in many of the cases in
 // which an endpoint ends with something still to send, so each side lets what it
 // has on its way arrive, while it still answers the other, and ends its endpoint
-// when both have said so. Where the peer is gone and UCX can be told, what is on
-// its way is cancelled; where it cannot, on lanes without peer errors, a worker
+// when both have said so. Where UCX has error handling, on RDMA lanes, what is on
+// its way is cancelled instead. Where it has none and the peer is gone, a worker
 // that is not idle is left as it is: its memory and descriptors are lost until
 // the process ends.
 func (c *connection) leave() {
@@ -176,28 +176,36 @@ func (c *connection) leave() {
 	c.engine.drain(func() { close(idle) })
 	patience := time.NewTimer(c.cfg.PeerTimeout)
 	defer patience.Stop()
-	waitFor := func(what <-chan struct{}) {
-		select {
-		case <-what:
-		case <-patience.C:
-			patience.Reset(0)
-		}
-	}
 	if !c.gone.Load() {
-		select {
-		case <-idle:
-		case <-c.drained:
-			if !c.gone.Load() {
-				waitFor(idle)
-			}
-		case <-patience.C:
-			patience.Reset(0)
+		if !c.family.peerErrors {
+			c.settle(idle, patience)
 		}
 		// If it cannot be sent, the peer is gone.
 		_ = c.socket.Send(message{Drained: true})
-		waitFor(c.drained)
+		select {
+		case <-c.drained:
+		case <-patience.C:
+		}
 	}
 	c.engine.end(!isClosed(idle) && !c.family.peerErrors)
+}
+
+// settle waits until what is on its way has arrived, or will not.
+func (c *connection) settle(idle <-chan struct{}, patience *time.Timer) {
+	select {
+	case <-idle:
+		return
+	case <-patience.C:
+		return
+	case <-c.drained:
+	}
+	if c.gone.Load() { // nobody takes it any more
+		return
+	}
+	select {
+	case <-idle:
+	case <-patience.C:
+	}
 }
 
 // fail ends the connection for the first reason given.

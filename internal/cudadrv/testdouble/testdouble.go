@@ -93,6 +93,15 @@ func Need(t testing.TB) {
 	}
 }
 
+// Only is Need for a test that looks at what the double alone has, or makes it fail.
+func Only(t testing.TB) {
+	t.Helper()
+	Need(t)
+	if Real() {
+		t.Skip("looks at the test double of libcuda, and runs against a driver")
+	}
+}
+
 // Skip skips a test that needs what is not here, or fails it where KVBENCH_REQUIRE
 // (a list with commas) names the need.
 func Skip(t testing.TB, need, reason string) {

@@ -56,8 +56,8 @@ func (t *Transport) Close() error {
 	return errors.Join(t.client.Close(), t.cmd.Wait())
 }
 
-// Signal sends the child a signal, such as one that ends it without warning.
-func (t *Transport) Signal(s os.Signal) error { return t.cmd.Process.Signal(s) }
+// Process is the child, to be stopped or ended without warning.
+func (t *Transport) Process() *os.Process { return t.cmd.Process }
 
 // call calls a method of the child's.
 func (t *Transport) call(method string, in Request) (Response, error) {
