@@ -124,8 +124,13 @@ func (w *Worker) Idle() bool { return C.kvb_idle(w.w) != 0 }
 
 // Disconnect ends the endpoint, after which no memory is touched. The worker must
 // be idle or have PeerErrors: UCX aborts the process where an endpoint ends that
-// still has something to send and cannot be told that its peer is gone.
-func (w *Worker) Disconnect() { C.kvb_worker_disconnect(w.w) }
+// still has something to send and cannot be told that its peer is gone. It reports
+// false where UCX does not let the endpoint end: the worker is to be abandoned.
+func (w *Worker) Disconnect() bool { return C.kvb_worker_disconnect(w.w) != 0 }
+
+// Abandon lets go of the peer's memory where Disconnect cannot be had, and leaves
+// the rest of the worker to the end of the process. Nothing but Unmap may follow.
+func (w *Worker) Abandon() { C.kvb_worker_abandon(w.w) }
 
 // Free lets go of a worker whose memory has been unmapped. The worker is gone after it.
 func (w *Worker) Free() { C.kvb_worker_free(w.w) }

@@ -167,10 +167,8 @@ func (c *connection) listen(hear func(message) error) {
 // leave parts from the peer. UCX 1.13 aborts the process in many of the cases in
 // which an endpoint ends with something still to send, so each side lets what it
 // has on its way arrive, while it still answers the other, and ends its endpoint
-// when both have said so. Where the peer is gone and UCX can be told, what is on
-// its way is cancelled; where it cannot, on lanes without peer errors, a worker
-// that is not idle is left as it is: its memory and descriptors are lost until
-// the process ends.
+// when both have said so. Where the peer is gone, what is on its way is cancelled,
+// or, on lanes where UCX cannot be told of that, given up: see engine.letGo.
 func (c *connection) leave() {
 	idle := make(chan struct{})
 	c.engine.drain(func() { close(idle) })
@@ -197,7 +195,7 @@ func (c *connection) leave() {
 		_ = c.socket.Send(message{Drained: true})
 		waitFor(c.drained)
 	}
-	c.engine.end(!isClosed(idle) && !c.family.peerErrors)
+	c.engine.end(c.gone.Load())
 }
 
 // fail ends the connection for the first reason given.
@@ -243,7 +241,7 @@ func (c *connection) abandon() {
 	if c.socket != nil {
 		c.socket.Close()
 	}
-	c.engine.end(false)
+	c.engine.end(true)
 }
 
 // happened takes in what is no transfer's own event.
