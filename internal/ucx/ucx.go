@@ -25,6 +25,12 @@ import (
 // Built reports whether this build has the binding.
 const Built = true
 
+// The layouts that events and pieces have on either side of the binding must agree.
+var (
+	_ [C.sizeof_struct_kvb_event]byte = [unsafe.Sizeof(Event{})]byte{}
+	_ [C.sizeof_struct_kvb_piece]byte = [unsafe.Sizeof(Piece{})]byte{}
+)
+
 var load = sync.OnceValue(func() error {
 	var why [512]C.char
 	if C.kvb_load(&why[0], C.size_t(len(why))) != 0 {
