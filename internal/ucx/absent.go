@@ -49,7 +49,8 @@ func (*Worker) Connect([]byte) error                                     { retur
 func (*Worker) Greet()                                                   {}
 func (*Worker) Stop()                                                    {}
 func (*Worker) Idle() bool                                               { return true }
-func (*Worker) Disconnect()                                              {}
+func (*Worker) Disconnect() bool                                         { return true }
+func (*Worker) Abandon()                                                 {}
 func (*Worker) Free()                                                    {}
 func (*Worker) Map(uintptr, int64) (Memory, error)                       { return Memory{}, ErrNotBuilt }
 func (*Worker) Allocate(int64) (Memory, error)                           { return Memory{}, ErrNotBuilt }

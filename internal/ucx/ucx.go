@@ -25,6 +25,12 @@ import (
 // Built reports whether this build has the binding.
 const Built = true
 
+// The layouts that events and pieces have on either side of the binding must agree.
+var (
+	_ [C.sizeof_struct_kvb_event]byte = [unsafe.Sizeof(Event{})]byte{}
+	_ [C.sizeof_struct_kvb_piece]byte = [unsafe.Sizeof(Piece{})]byte{}
+)
+
 var load = sync.OnceValue(func() error {
 	var why [512]C.char
 	if C.kvb_load(&why[0], C.size_t(len(why))) != 0 {
@@ -124,8 +130,13 @@ func (w *Worker) Idle() bool { return C.kvb_idle(w.w) != 0 }
 
 // Disconnect ends the endpoint, after which no memory is touched. The worker must
 // be idle or have PeerErrors: UCX aborts the process where an endpoint ends that
-// still has something to send and cannot be told that its peer is gone.
-func (w *Worker) Disconnect() { C.kvb_worker_disconnect(w.w) }
+// still has something to send and cannot be told that its peer is gone. It reports
+// false where UCX does not let the endpoint end: the worker is to be abandoned.
+func (w *Worker) Disconnect() bool { return C.kvb_worker_disconnect(w.w) != 0 }
+
+// Abandon lets go of the peer's memory where Disconnect cannot be had, and leaves
+// the rest of the worker to the end of the process. Nothing but Unmap may follow.
+func (w *Worker) Abandon() { C.kvb_worker_abandon(w.w) }
 
 // Free lets go of a worker whose memory has been unmapped. The worker is gone after it.
 func (w *Worker) Free() { C.kvb_worker_free(w.w) }

@@ -724,11 +724,19 @@ int kvb_idle(kvb_worker *w)
 	return w->requests == 0 && w->replies == NULL && w->pending == NULL;
 }
 
-void kvb_worker_disconnect(kvb_worker *w)
+static void destroy_remotes(kvb_worker *w)
+{
+	for (uint32_t i = 0; i < w->remote_count; i++) {
+		kvb_lib.ucp_rkey_destroy(w->remotes[i]);
+	}
+	w->remote_count = 0;
+}
+
+int kvb_worker_disconnect(kvb_worker *w)
 {
 	kvb_stop(w);
 	if (w->ep == NULL) {
-		return;
+		return 1;
 	}
 	const int64_t patience = 1000000000;
 	int64_t end = kvb_now() + patience;
@@ -737,17 +745,23 @@ void kvb_worker_disconnect(kvb_worker *w)
 		.flags = w->peer_errors ? UCP_EP_CLOSE_FLAG_FORCE : 0,
 	};
 	ucs_status_ptr_t r = kvb_lib.ucp_ep_close_nbx(w->ep, &param);
-	while (UCS_PTR_IS_PTR(r) && kvb_lib.ucp_request_check_status(r) == UCS_INPROGRESS && kvb_now() < end) {
-		kvb_lib.ucp_worker_progress(w->worker);
-	}
 	if (UCS_PTR_IS_PTR(r)) {
+		while (kvb_lib.ucp_request_check_status(r) == UCS_INPROGRESS) {
+			if (kvb_now() >= end) {
+				return 0;
+			}
+			kvb_lib.ucp_worker_progress(w->worker);
+		}
 		kvb_lib.ucp_request_free(r);
 	}
 	w->ep = NULL;
-	for (uint32_t i = 0; i < w->remote_count; i++) {
-		kvb_lib.ucp_rkey_destroy(w->remotes[i]);
-	}
-	w->remote_count = 0;
+	destroy_remotes(w);
+	return 1;
+}
+
+void kvb_worker_abandon(kvb_worker *w)
+{
+	destroy_remotes(w);
 }
 
 void kvb_worker_free(kvb_worker *w)

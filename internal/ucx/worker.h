@@ -76,12 +76,19 @@ void kvb_greet(kvb_worker *w);
 void kvb_stop(kvb_worker *w);
 int kvb_idle(kvb_worker *w);
 
-// kvb_worker_disconnect ends the endpoint: after it no memory is touched.
-// kvb_worker_free does the rest, once all memory is unmapped. Both need an idle
-// worker, or one with peer_errors: UCX aborts the process where an endpoint ends
-// that still has something to send and cannot be told that its peer is gone.
-void kvb_worker_disconnect(kvb_worker *w);
+// kvb_worker_disconnect ends the endpoint, after which no memory is touched. It
+// needs an idle worker, or one with peer_errors: UCX aborts the process where an
+// endpoint ends that still has something to send and cannot be told that its peer
+// is gone. It returns 0 where UCX does not let the endpoint end for a second: the
+// worker may not be used after that, except by kvb_worker_abandon and kvb_unmap.
+// kvb_worker_free does the rest, once all memory is unmapped.
+int kvb_worker_disconnect(kvb_worker *w);
 void kvb_worker_free(kvb_worker *w);
+
+// kvb_worker_abandon lets go of the peer's memory in place of
+// kvb_worker_disconnect, and leaves the rest of the worker to the end of the
+// process. Nothing but kvb_unmap may be called after it.
+void kvb_worker_abandon(kvb_worker *w);
 
 // kvb_map registers memory, or allocates it where address is 0.
 int kvb_map(kvb_worker *w, uint64_t address, uint64_t length, struct kvb_memory *memory);

@@ -167,10 +167,9 @@ func (c *connection) listen(hear func(message) error) {
 // leave parts from the peer. UCX 1.13 aborts the process in many of the cases in
 // which an endpoint ends with something still to send, so each side lets what it
 // has on its way arrive, while it still answers the other, and ends its endpoint
-// when both have said so. Where UCX has error handling, on RDMA lanes, what is on
-// its way is cancelled instead. Where it has none and the peer is gone, a worker
-// that is not idle is left as it is: its memory and descriptors are lost until
-// the process ends.
+// when both have said so. On RDMA lanes, where UCX can be told of an end, what is on
+// its way is cancelled instead. On others, where the peer is gone it is given up: see
+// engine.letGo.
 func (c *connection) leave() {
 	idle := make(chan struct{})
 	c.engine.drain(func() { close(idle) })
@@ -187,7 +186,7 @@ func (c *connection) leave() {
 		case <-patience.C:
 		}
 	}
-	c.engine.end(!isClosed(idle) && !c.family.peerErrors)
+	c.engine.end(c.gone.Load())
 }
 
 // settle waits until what is on its way has arrived, or will not.
@@ -251,7 +250,7 @@ func (c *connection) abandon() {
 	if c.socket != nil {
 		c.socket.Close()
 	}
-	c.engine.end(false)
+	c.engine.end(true)
 }
 
 // happened takes in what is no transfer's own event.

@@ -40,17 +40,24 @@ func obstacle(device string, devices []hostinfo.RDMADevice, fault hostinfo.Fault
 	}
 	ports := portsOf(devices, device)
 	if len(ports) == 0 {
-		return fmt.Sprintf("no RDMA device %q here; there is %s", device, strings.Join(portNames(portsOf(devices, "")), ", "))
-	}
-	var faults []string
-	for _, p := range ports {
-		fault := p.fault()
-		if fault == (hostinfo.Fault{}) {
-			return p.wrongGID(index)
+		there := portNames(portsOf(devices, ""))
+		if len(there) == 0 {
+			return fmt.Sprintf("RDMA device %s shows no ports; mend: let this user read /sys/class/infiniband", devices[0].Name)
 		}
-		faults = append(faults, fmt.Sprintf("%s: %s; mend: %s", p.name(), fault.Reason, fault.Mend))
+		return fmt.Sprintf("no RDMA device %q here; there is %s; mend: choose one of them", device, strings.Join(there, ", "))
 	}
-	return strings.Join(faults, "; ")
+	var faults, wrong []string
+	for _, p := range ports {
+		switch fault := p.fault(); {
+		case fault != (hostinfo.Fault{}):
+			faults = append(faults, fmt.Sprintf("%s: %s; mend: %s", p.name(), fault.Reason, fault.Mend))
+		case p.lacksGID(index):
+			wrong = append(wrong, p.wrongGID(index))
+		default:
+			return ""
+		}
+	}
+	return strings.Join(append(wrong, faults...), "; ")
 }
 
 func unavailable(f family, format string, args ...any) error {
@@ -73,17 +80,18 @@ func (p port) fault() hostinfo.Fault {
 	return p.Fault
 }
 
-// wrongGID catches a GID index of the user's that names no address.
-func (p port) wrongGID(index string) string {
+// lacksGID reports whether a GID index of the user's names no address of the port.
+func (p port) lacksGID(index string) bool {
 	n, err := strconv.Atoi(index)
-	if err != nil || slices.ContainsFunc(p.GIDs, func(g hostinfo.GID) bool { return g.Index == n }) {
-		return ""
-	}
+	return err == nil && !slices.ContainsFunc(p.GIDs, func(g hostinfo.GID) bool { return g.Index == n })
+}
+
+func (p port) wrongGID(index string) string {
 	var have []string
 	for _, g := range p.GIDs {
 		have = append(have, fmt.Sprintf("%d (%s, %s)", g.Index, g.Address, g.Type))
 	}
-	return fmt.Sprintf("UCX_IB_GID_INDEX=%d names no GID of %s, which has %s; unset it or choose one of them", n, p.name(), strings.Join(have, ", "))
+	return fmt.Sprintf("UCX_IB_GID_INDEX=%s names no GID of %s, which has %s; mend: unset it or choose one of them", index, p.name(), strings.Join(have, ", "))
 }
 
 // portsOf returns the ports that a name stands for: a device, a device and port
@@ -119,6 +127,9 @@ func settings(f family, device string) []ucx.Setting {
 	var s []ucx.Setting
 	if os.Getenv("UCX_TLS") == "" {
 		s = append(s, ucx.Setting{Name: "TLS", Value: f.tls})
+	}
+	if f.oneRail && os.Getenv("UCX_MAX_RNDV_RAILS") == "" {
+		s = append(s, ucx.Setting{Name: "MAX_RNDV_RAILS", Value: "1"})
 	}
 	if device == "" {
 		return s
@@ -162,7 +173,7 @@ func explain(err error, f family, device string) error {
 	case ucx.StatusNoDevice, ucx.StatusUnreachable:
 		return unavailable(f, "UCX finds no such lane between the two sides%s (%v); kvbench devices lists what there is on each", from, e)
 	case ucx.StatusNoMemory, ucx.StatusIO:
-		return unavailable(f, "UCX cannot use the device%s (%v); %s", from, e, lockAdvice(0))
+		return unavailable(f, "UCX cannot use the device%s (%v); %s", from, e, lockAdvice(hostinfo.LockLimit(), 0))
 	}
 	return unavailable(f, "UCX%s: %v", from, e)
 }
@@ -173,12 +184,12 @@ func explainRegistration(err error, size int64) error {
 	if !errors.As(err, &e) {
 		return err
 	}
-	return fmt.Errorf("register %s: %w; %s", units.BinaryBytes(size), e, lockAdvice(size))
+	return fmt.Errorf("register %s: %w; %s", units.BinaryBytes(size), e, lockAdvice(hostinfo.LockLimit(), size))
 }
 
-// lockAdvice is about the limit of locked memory, the usual reason.
-func lockAdvice(size int64) string {
-	limit := hostinfo.LockLimit()
+// lockAdvice is about the limit of locked memory, the usual reason why size bytes
+// cannot be registered; 0 is any number.
+func lockAdvice(limit *hostinfo.Memlock, size int64) string {
 	if limit != nil && limit.Fault != (hostinfo.Fault{}) && (size == 0 || limit.Soft < size) {
 		return fmt.Sprintf("%s; mend: %s", limit.Fault.Reason, limit.Fault.Mend)
 	}

@@ -22,9 +22,9 @@ type engine struct {
 	ended  chan struct{} // closed when the thread has let go of the worker
 	offset int64         // transport.Now's clock less UCX's, in ns
 	stop   bool          // set on the thread
-	// abandon leaves the worker to the end of the process: see connection.leave. It
-	// is set on the thread.
-	abandon bool
+	// peerErrors and peerGone say how the worker may end: see letGo. peerGone is set
+	// on the thread.
+	peerErrors, peerGone bool
 
 	// life is held for reading by other threads while they use the worker, and
 	// taken by this one before it frees it.
@@ -40,13 +40,15 @@ const (
 	nap = 100 * time.Millisecond
 	// closingNap is that of a thread that waits for UCX to have nothing left.
 	closingNap = time.Millisecond
+	// settleTurns is how often an ending worker is looked at, 32 rounds of UCX each time.
+	settleTurns = 256
 	// eventBatch is how many events are taken at a time.
 	eventBatch = 64
 )
 
 // startEngine makes a worker on a thread of its own.
 func startEngine(o ucx.Options, slots int, busy bool, unmap func()) (*engine, error) {
-	e := &engine{unmap: unmap,
+	e := &engine{unmap: unmap, peerErrors: o.PeerErrors,
 		calls: make(chan func(), 4), submit: make(chan int, slots), spin: quietSpin, ended: make(chan struct{}),
 		offset: clockOffset(),
 	}
@@ -105,12 +107,36 @@ func (e *engine) run(o ucx.Options, ready chan<- error) {
 	e.life.Lock()
 	e.gone = true
 	e.life.Unlock()
-	if e.abandon {
+	e.letGo()
+}
+
+// letGo ends the worker. UCX 1.13 aborts the process where an endpoint ends with
+// something still to send that it cannot cancel. Such a worker stays as it is, and
+// so do its memory, unless the peer, too, can touch it no more, and its descriptors
+// until the process ends.
+func (e *engine) letGo() {
+	if (e.peerErrors || e.settle()) && e.worker.Disconnect() {
+		e.unmap()
+		e.worker.Free()
 		return
 	}
-	e.worker.Disconnect()
-	e.unmap()
-	e.worker.Free()
+	if e.peerGone {
+		e.worker.Abandon()
+		e.unmap()
+	}
+}
+
+// settle gives UCX a few turns to end what ends without the peer. It reports
+// whether nothing is left.
+func (e *engine) settle() bool {
+	var events [1]ucx.Event // a stopped worker has none
+	for range settleTurns {
+		if e.worker.Idle() {
+			return true
+		}
+		e.worker.Progress(events[:], 0, 0)
+	}
+	return e.worker.Idle()
 }
 
 // borrow holds the worker for use by another thread until giveBack. It reports
@@ -195,9 +221,13 @@ func (e *engine) drain(then func()) {
 	})
 }
 
-// end stops the thread and waits for it.
-func (e *engine) end(abandon bool) {
-	e.do(func() { e.stop, e.abandon = true, abandon })
+// end stops the thread and waits for it. peerGone says that the peer is no more,
+// or has ended its own worker.
+func (e *engine) end(peerGone bool) {
+	e.do(func() {
+		e.worker.Stop()
+		e.stop, e.peerGone = true, peerGone
+	})
 	<-e.ended
 }
 

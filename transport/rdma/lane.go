@@ -21,6 +21,10 @@ type family struct {
 	peerErrors bool
 	// ownMemory says that one-sided operations need memory that UCX allocated.
 	ownMemory bool
+	// oneRail keeps a connection to one device, unless the user says otherwise. UCX
+	// 1.13 aborts the process where a peer goes away while it connects on two tcp
+	// devices without peer errors, and with them it is a third slower.
+	oneRail bool
 }
 
 // families are the lanes that can be asked for. The first, any RDMA lane, is the default.
@@ -29,7 +33,7 @@ var families = []family{
 	{name: "rc", tls: "rc", carry: rcTransports, rdma: true, peerErrors: true},
 	{name: "dc", tls: "dc", carry: dcTransports, rdma: true, peerErrors: true},
 	{name: "ud", tls: "ud", carry: udTransports, rdma: true, peerErrors: true},
-	{name: "tcp", tls: "tcp", carry: []string{"tcp"}},
+	{name: "tcp", tls: "tcp", carry: []string{"tcp"}, oneRail: true},
 	{name: "shm", tls: "sm", carry: []string{"posix", "sysv", "cma", "knem", "xpmem"}, oneHost: true, ownMemory: true},
 }
 
@@ -88,7 +92,7 @@ func (l lane) does(uses ...string) bool {
 
 // carries reports whether data travels on a lane; what only connects does not count.
 func (ls lanes) carries(l lane) bool {
-	return l.does("am", "am_bw", "rma", "rma_bw", "tag") || slices.Contains(ls.put, l.index) || slices.Contains(ls.get, l.index)
+	return l.does("am", "am_bw", "rma", "rma_bw", "rkey_ptr") || slices.Contains(ls.put, l.index) || slices.Contains(ls.get, l.index)
 }
 
 // lanes is what an endpoint has.
