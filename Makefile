@@ -6,7 +6,7 @@ GO ?= go
 BIN := bin/kvbench
 FUZZTIME ?= 10s
 
-.PHONY: all build run test race fuzz bench compare lint fmt setup clean test-hdr test-model cross
+.PHONY: all build run test race fuzz bench compare lint fmt setup clean test-hdr test-model test-rdma cross
 
 all: build
 
@@ -39,6 +39,11 @@ test-hdr: build
 # namespaces. Needs root; takes about four minutes.
 test-model: setup
 	$(GO) test -tags slow -count 1 -run Shaped ./cmd/kvbench
+
+# RDMA on Soft-RoCE in a virtual machine; installs qemu and UCX on Debian. Takes
+# about three minutes.
+test-rdma:
+	@scripts/test-rdma
 
 # What must build, and where C is absent.
 cross:
