@@ -22,3 +22,10 @@ type LaneLister interface {
 	// an error that wraps ErrUnavailable where the transport as a whole cannot be used.
 	Lanes(ctx context.Context) ([]Lane, error)
 }
+
+// Library is implemented by a transport that loads somebody else's library at run time.
+type Library interface {
+	// Library names what was loaded and its version, such as UCX 1.13.1. It is for a
+	// transport whose Probe found it.
+	Library() string
+}

@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"kvbench/transport"
 )
 
 // release is set by the linker for a released build.
@@ -45,6 +47,8 @@ func (a *app) versionCommand() *cobra.Command {
 				state := "usable"
 				if err := t.Probe(cmd.Context()); err != nil {
 					state = err.Error()
+				} else if l, ok := t.(transport.Library); ok {
+					state += ", " + l.Library()
 				}
 				fmt.Fprintf(a.out, "transport %s: %s\n", t.Name(), state)
 			}

@@ -16,7 +16,10 @@ const (
 // Transport is the CUDA IPC transport. The zero value is ready for use.
 type Transport struct{}
 
-var _ transport.Transport = Transport{}
+var (
+	_ transport.Transport = Transport{}
+	_ transport.Library   = Transport{}
+)
 
 // New returns the CUDA IPC transport.
 func New() Transport { return Transport{} }
@@ -37,6 +40,15 @@ func openDriver() (*cudadrv.Driver, error) {
 		return nil, fmt.Errorf("%w: %w", transport.ErrUnavailable, err)
 	}
 	return d, nil
+}
+
+// Library implements transport.Library.
+func (Transport) Library() string {
+	d, err := openDriver()
+	if err != nil {
+		return err.Error()
+	}
+	return "CUDA driver " + d.Version()
 }
 
 // Capabilities implements transport.Transport.

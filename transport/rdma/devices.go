@@ -20,7 +20,7 @@ func usable(f family, device string) error {
 	if !f.rdma {
 		return nil
 	}
-	devices, fault := hostinfo.RDMADevices()
+	devices, fault := rdmaDevices()
 	return check(f, device, devices, fault, os.Getenv("UCX_IB_GID_INDEX"))
 }
 
@@ -135,7 +135,7 @@ func settings(f family, device string) []ucx.Setting {
 		return s
 	}
 	if f.rdma {
-		devices, _ := hostinfo.RDMADevices()
+		devices, _ := rdmaDevices()
 		var names []string
 		for _, p := range portsOf(devices, device) {
 			names = append(names, p.name())

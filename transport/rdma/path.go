@@ -52,7 +52,7 @@ func wrongLane(f family, out []string) error {
 
 // softwareDevice reports whether an RDMA port has no hardware behind it.
 func softwareDevice(name string) bool {
-	devices, _ := hostinfo.RDMADevices()
+	devices, _ := rdmaDevices()
 	ports := portsOf(devices, name)
 	return len(ports) > 0 && ports[0].device.Software
 }
@@ -94,7 +94,7 @@ type meteredPort struct {
 func (m *portMeter) start(lanes []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	devices, _ := hostinfo.RDMADevices()
+	devices, _ := rdmaDevices()
 	for _, name := range lanes {
 		_, name, _ = strings.Cut(name, "/")
 		for _, p := range portsOf(devices, name) {

@@ -30,6 +30,7 @@ var (
 	_ transport.Transport  = Transport{}
 	_ transport.Checker    = Transport{}
 	_ transport.LaneLister = Transport{}
+	_ transport.Library    = Transport{}
 )
 
 // New returns the RDMA transport.
@@ -55,6 +56,15 @@ func (Transport) Probe(context.Context) error {
 	default:
 		return fmt.Errorf("%w: UCX is not installed: %w; install libucx0 (Debian) or ucx (RHEL)", transport.ErrUnavailable, err)
 	}
+}
+
+// Library implements transport.Library.
+func (Transport) Library() string {
+	version, err := ucx.Version()
+	if err != nil {
+		return err.Error()
+	}
+	return "UCX " + version
 }
 
 // The operations of Config.Operation.

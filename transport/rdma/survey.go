@@ -24,7 +24,7 @@ func (t Transport) Lanes(ctx context.Context) ([]transport.Lane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rdma: %w: %w", transport.ErrUnavailable, err)
 	}
-	devices, fault := hostinfo.RDMADevices()
+	devices, fault := rdmaDevices()
 	return survey(text, devices, fault, os.Getenv("UCX_IB_GID_INDEX")), nil
 }
 
