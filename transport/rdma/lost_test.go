@@ -1,0 +1,310 @@
+package rdma
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"kvbench/internal/rendezvous"
+	"kvbench/internal/ucx"
+	"kvbench/transport"
+)
+
+// The test binary is a peer too, when it is started with asPeer set: one that can be
+// stopped and killed.
+const asPeer = "RDMA_TEST_PEER"
+
+func TestMain(m *testing.M) {
+	if kind := os.Getenv(asPeer); kind != "" {
+		if err := bePeer(kind, os.Getenv("RDMA_TEST_LANE"), []byte(os.Getenv("RDMA_TEST_ADDRESS"))); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		time.Sleep(time.Minute) // it is killed before that
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+const (
+	peerMemory = 16 << 20
+	silent     = "silent" // introduces itself as an initiator, and does nothing more
+	serving    = "target"
+)
+
+// bePeer connects and prints what the other side may need of it.
+func bePeer(kind, lane string, address []byte) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if kind == silent {
+		f, _ := familyOf(lane)
+		w, err := ucx.NewWorker(ucx.Options{Settings: settings(f, ""), Slots: 1, Window: 1, PeerErrors: f.peerErrors})
+		if err != nil {
+			return err
+		}
+		own, err := w.Address()
+		if err != nil {
+			return err
+		}
+		var answer hello
+		_, err = rendezvous.Dial(ctx, address, rendezvous.Initiator, hello{Worker: own, Lane: lane, Outstanding: 1}, &answer, 10*time.Second)
+		fmt.Println("met")
+		return err
+	}
+	tg, err := New().DialTarget(ctx, address, transport.Config{Lane: lane, MaxOutstanding: 64})
+	if err != nil {
+		return err
+	}
+	memory, err := tg.(transport.Allocator).Allocate(peerMemory)
+	if errors.Is(err, transport.ErrUnsupported) {
+		memory, err = transport.HostBytes(make([]byte, peerMemory)), nil
+	}
+	if err != nil {
+		return err
+	}
+	region, err := tg.Register(memory)
+	if err != nil {
+		return err
+	}
+	ad, err := tg.Advertise(region)
+	fmt.Println(base64.StdEncoding.EncodeToString(ad))
+	return err
+}
+
+// peer is such a process.
+type peer struct {
+	*exec.Cmd
+	said string // what it printed
+}
+
+func startPeer(t *testing.T, kind, lane string, address transport.Address) *peer {
+	t.Helper()
+	p := &peer{Cmd: exec.Command(os.Args[0])}
+	p.Env = append(os.Environ(), asPeer+"="+kind, "RDMA_TEST_LANE="+lane, "RDMA_TEST_ADDRESS="+string(address))
+	p.Stderr = os.Stderr
+	out, err := p.StdoutPipe()
+	if err == nil {
+		err = p.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.Process.Kill()
+		p.Wait()
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("the peer says %q and ends: %v", line, err)
+	}
+	p.said = strings.TrimSpace(line)
+	return p
+}
+
+// served is the initiator of a connection to a peer of its own.
+func served(t *testing.T, l transport.Listener, lane string) (transport.Initiator, *peer) {
+	t.Helper()
+	accepted := make(chan transport.Initiator, 1)
+	go func() {
+		in, err := l.AcceptInitiator(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		accepted <- in
+	}()
+	p := startPeer(t, serving, lane, l.Address())
+	in := <-accepted
+	if in == nil {
+		t.FailNow()
+	}
+	t.Cleanup(func() { in.Close() })
+	return in, p
+}
+
+// TestLostWhileConnecting: a peer that is killed when the two have met, and UCX has
+// yet to connect them.
+func TestLostWhileConnecting(t *testing.T) {
+	needUCX(t)
+	for _, lane := range []string{"shm", "tcp"} {
+		t.Run(lane, func(t *testing.T) {
+			const patience = 30 * time.Second
+			l, err := New().Listen(t.Context(), transport.Config{Lane: lane, PeerTimeout: patience})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			accepted := make(chan error, 1)
+			go func() {
+				_, err := l.AcceptTarget(t.Context())
+				accepted <- err
+			}()
+			p := startPeer(t, silent, lane, l.Address())
+			time.Sleep(100 * time.Millisecond) // so that UCX has begun
+			start := time.Now()
+			p.Process.Kill()
+			if err := <-accepted; !errors.Is(err, transport.ErrPeer) {
+				t.Errorf("accepting: %v, want ErrPeer", err)
+			}
+			if d := time.Since(start); d > patience/3 {
+				t.Errorf("it took %v to see it", d)
+			}
+			in, _ := served(t, l, lane) // this side lives
+			in.Close()
+		})
+	}
+}
+
+// TestLostWithTransfers: a peer that is stopped, so that what is on its way to it
+// piles up, and then killed. Every transfer ends, Close returns, and its memory is
+// given back, though UCX cannot end an endpoint that has something to send on
+// every lane.
+func TestLostWithTransfers(t *testing.T) {
+	needUCX(t)
+	for _, c := range []struct {
+		lane, operation string
+		op              transport.Op
+	}{
+		{"shm", "put", transport.Write},
+		{"shm", "am", transport.Write},
+		{"shm", "get", transport.Read},
+		{"tcp", "put", transport.Write},
+		{"tcp", "am", transport.Write},
+		{"tcp", "get", transport.Read},
+	} {
+		t.Run(c.lane+" "+c.operation, func(t *testing.T) {
+			mapped := sharedBytes(t)
+			cfg := transport.Config{Lane: c.lane, Operation: c.operation, MaxOutstanding: 64}
+			l, err := New().Listen(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			in, p := served(t, l, c.lane)
+			transfer := prepare(t, in, p.said, c.op)
+			if lost := move(t, in, transfer, 1, func() {}, func() {}); lost > 0 {
+				t.Error("lost before anything happened")
+			}
+			lost := move(t, in, transfer, cfg.MaxOutstanding, p.stop, func() {
+				time.Sleep(100 * time.Millisecond) // so that UCX has begun
+				p.Process.Kill()
+			})
+			// Reading shared memory takes no peer.
+			if alone := c.lane == "shm" && c.op == transport.Read; lost == 0 && !alone {
+				t.Errorf("a peer that is stopped has acknowledged %d transfers", cfg.MaxOutstanding)
+			}
+			start := time.Now()
+			in.Close()
+			if d := time.Since(start); d > 5*time.Second {
+				t.Errorf("Close took %v", d)
+			}
+			// What a worker keeps that cannot be ended is UCX's own, not the memory of
+			// the two sides.
+			if now := sharedBytes(t); now >= mapped+peerMemory {
+				t.Errorf("%d bytes of shared memory are mapped, %d before", now, mapped)
+			}
+		})
+	}
+}
+
+// stop stops every thread of the process.
+func (p *peer) stop() {
+	p.Process.Signal(syscall.SIGSTOP)
+	var status syscall.WaitStatus
+	for !status.Stopped() {
+		if _, err := syscall.Wait4(p.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil && err != syscall.EINTR {
+			panic(err)
+		}
+	}
+}
+
+// prepare registers memory, imports the peer's and returns a transfer of 1/64 of
+// it, in pieces that are each a message of its own.
+func prepare(t *testing.T, in transport.Initiator, advertisement string, op transport.Op) transport.Transfer {
+	t.Helper()
+	ad, err := base64.StdEncoding.DecodeString(advertisement)
+	if err != nil {
+		t.Fatal(err)
+	}
+	remote, err := in.Import(ad)
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory, err := in.(transport.Allocator).Allocate(peerMemory)
+	if errors.Is(err, transport.ErrUnsupported) {
+		memory, err = transport.HostBytes(make([]byte, peerMemory)), nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	local, err := in.Register(memory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transfer := transport.Transfer{Op: op, Local: local, Remote: remote[0]}
+	const piece = 16 << 10
+	for i := range int64(16) {
+		transfer.Descriptors = append(transfer.Descriptors, transport.Descriptor{Local: i * piece, Remote: i * piece, Length: piece})
+	}
+	return transfer
+}
+
+// move posts a transfer n times over, and returns how many of them were lost. What
+// is to happen before and after they are posted does.
+func move(t *testing.T, in transport.Initiator, transfer transport.Transfer, n int, before, after func()) (lost int) {
+	t.Helper()
+	before()
+	for transfer.ID = range uint64(n) {
+		if err := in.Post(transfer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	after()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for left := n; left > 0; {
+		if err := in.Wait(ctx); err != nil {
+			t.Fatalf("%d transfers are neither delivered nor lost: %v", left, err)
+		}
+		done := make([]transport.Completion, n)
+		got, _ := in.Poll(done)
+		for _, c := range done[:got] {
+			switch {
+			case c.Err == nil:
+			case errors.Is(c.Err, transport.ErrPeer):
+				lost++
+			default:
+				t.Errorf("transfer %d: %v does not wrap ErrPeer", c.ID, c.Err)
+			}
+		}
+		left -= got
+	}
+	return lost
+}
+
+// sharedBytes is how much shared memory this process has mapped.
+func sharedBytes(t *testing.T) (n int64) {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(maps)) {
+		if !strings.Contains(line, "/SYSV") && !strings.Contains(line, "/dev/shm/") {
+			continue
+		}
+		var from, to int64
+		if _, err := fmt.Sscanf(line, "%x-%x", &from, &to); err != nil {
+			t.Fatal(err)
+		}
+		n += to - from
+	}
+	return n
+}
