@@ -21,7 +21,23 @@ func usable(f family, device string) error {
 		return nil
 	}
 	devices, fault := rdmaDevices()
-	return check(f, device, devices, fault, os.Getenv("UCX_IB_GID_INDEX"))
+	if err := check(f, device, devices, fault, os.Getenv("UCX_IB_GID_INDEX")); err != nil {
+		return err
+	}
+	return checkLimit(f, hostinfo.LockLimit())
+}
+
+// ownPools is about what UCX registers for itself on a device before any data:
+// 20 MiB for the buffers of ud alone in UCX 1.13.1. Under a lower limit connecting
+// neither succeeds nor fails.
+const ownPools = 32 << 20
+
+// checkLimit catches a limit of locked memory under which UCX cannot work.
+func checkLimit(f family, limit *hostinfo.Memlock) error {
+	if limit == nil || limit.Fault == (hostinfo.Fault{}) || limit.Soft >= ownPools {
+		return nil
+	}
+	return unavailable(f, "%s, and UCX takes more than 20 MiB for itself; mend: %s", limit.Fault.Reason, limit.Fault.Mend)
 }
 
 // check is usable on given facts. index is UCX's own setting of the GID.

@@ -210,3 +210,31 @@ func TestLockAdvice(t *testing.T) {
 		t.Errorf("an error that is not UCX's became %v", err)
 	}
 }
+
+// TestLimit: under a limit that UCX itself does not fit into nothing is tried.
+func TestLimit(t *testing.T) {
+	fault := hostinfo.Fault{Reason: "an RDMA device can register 64 KiB of this process's memory at most", Mend: "ulimit -l unlimited"}
+	f := families[0]
+	for _, c := range []struct {
+		name  string
+		limit *hostinfo.Memlock
+		low   bool
+	}{
+		{"too low", &hostinfo.Memlock{Soft: 64 << 10, Fault: fault}, true},
+		{"just too low", &hostinfo.Memlock{Soft: 32<<20 - 1, Fault: fault}, true},
+		{"enough for UCX", &hostinfo.Memlock{Soft: 32 << 20, Fault: fault}, false},
+		{"exempt", &hostinfo.Memlock{Soft: 64 << 10, Exempt: true}, false},
+		{"unknown", nil, false},
+	} {
+		err := checkLimit(f, c.limit)
+		if (err != nil) != c.low {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if c.low {
+			says(t, err, "64 KiB", "ulimit -l unlimited")
+			if !errors.Is(err, transport.ErrUnavailable) {
+				t.Errorf("%s: %v is not ErrUnavailable", c.name, err)
+			}
+		}
+	}
+}
