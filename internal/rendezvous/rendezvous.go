@@ -171,7 +171,7 @@ func Dial(ctx context.Context, to []byte, as Role, hello, answer any, patience t
 		err = fmt.Errorf("%w: it refused: %s", ErrPeer, back.Refusal)
 	}
 	if err == nil {
-		err = json.Unmarshal(back.Hello, answer)
+		err = readHello(back.Hello, answer)
 	}
 	if err == nil {
 		err = s.SetDeadline(time.Time{})
@@ -193,8 +193,10 @@ type Caller struct {
 }
 
 // Hello decodes what the dialler said.
-func (c *Caller) Hello(v any) error {
-	if err := json.Unmarshal(c.hello, v); err != nil {
+func (c *Caller) Hello(v any) error { return readHello(c.hello, v) }
+
+func readHello(b json.RawMessage, v any) error {
+	if err := json.Unmarshal(b, v); err != nil {
 		return fmt.Errorf("read hello: %w: %w", ErrProtocol, err)
 	}
 	return nil
@@ -332,9 +334,10 @@ func (l *Listener) accept() {
 
 // admit hears an introduction and queues its dialler.
 func (l *Listener) admit(s net.Conn) {
-	l.mu.Lock()
-	l.open[s] = true
-	l.mu.Unlock()
+	if !l.enter(s) {
+		s.Close()
+		return
+	}
 	caller, as, err := l.hear(s)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -350,6 +353,19 @@ func (l *Listener) admit(s net.Conn) {
 	default:
 		caller.Refuse(errors.New("too many unclaimed connections"))
 	}
+}
+
+// enter notes a socket for Close to end. It reports false where that has been.
+func (l *Listener) enter(s net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.closing:
+		return false
+	default:
+	}
+	l.open[s] = true
+	return true
 }
 
 func (l *Listener) hear(s net.Conn) (*Caller, Role, error) {

@@ -273,14 +273,22 @@ func (c *connection) happened(e ucx.Event) {
 func translate(err error) error {
 	switch {
 	case errors.Is(err, rendezvous.ErrClosed):
-		return fmt.Errorf("%w: %w", transport.ErrClosed, err)
+		return translated{err, transport.ErrClosed}
 	case errors.Is(err, rendezvous.ErrProtocol):
-		return fmt.Errorf("%w: %w", transport.ErrProtocol, err)
+		return translated{err, transport.ErrProtocol}
 	case errors.Is(err, rendezvous.ErrPeer):
-		return fmt.Errorf("%w: %w", transport.ErrPeer, err)
+		return translated{err, transport.ErrPeer}
 	}
 	return err
 }
+
+// translated is an error that is one of the contract's too, in words of its own.
+type translated struct {
+	error
+	contract error
+}
+
+func (t translated) Unwrap() []error { return []error{t.error, t.contract} }
 
 // describe says of any end of a connection which of the contract's errors it is.
 func describe(err error) error {

@@ -6,9 +6,11 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"kvbench/transport"
 	"kvbench/transport/rdma"
@@ -18,80 +20,98 @@ import (
 // connection may stay behind.
 func TestCycles(t *testing.T) {
 	if err := rdma.New().Probe(t.Context()); err != nil {
+		if slices.Contains(strings.Split(os.Getenv("KVBENCH_REQUIRE"), ","), "rdma") {
+			t.Fatalf("KVBENCH_REQUIRE names rdma: %v", err)
+		}
 		t.Skip(err)
 	}
-	const warmUp, cycles, most = 20, 100, 20 << 20
-	for name, cfg := range map[string]transport.Config{
-		"shm put": {Lane: "shm", MaxOutstanding: 8},
-		"shm am":  {Lane: "shm", Operation: "am", MaxOutstanding: 8},
-		"tcp put": {Lane: "tcp", MaxOutstanding: 8},
-		"tcp am":  {Lane: "tcp", Operation: "am", MaxOutstanding: 8},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for range warmUp {
-				cycle(t, cfg)
+	const (
+		warmUp, cycles = 20, 200
+		most           = 20 << 20 // growth of resident memory that is noise
+	)
+	operations := []string{"put", "am", "get"}
+	for _, lane := range []string{"shm", "tcp"} {
+		t.Run(lane, func(t *testing.T) {
+			for i := range warmUp {
+				cycle(t, lane, operations[i%len(operations)])
 			}
 			before := usage(t)
-			for range cycles {
-				cycle(t, cfg)
+			for i := range cycles {
+				cycle(t, lane, operations[i%len(operations)])
 			}
 			after := usage(t)
-			t.Log(before, after)
-			_ = most
+			for deadline := time.Now().Add(5 * time.Second); after.goroutines > before.goroutines && time.Now().Before(deadline); after = usage(t) {
+				time.Sleep(10 * time.Millisecond) // the last of the senders are on their way out
+			}
+			if after.descriptors != before.descriptors {
+				t.Errorf("%d file descriptors after %d cycles, %d before", after.descriptors, cycles, before.descriptors)
+			}
+			if after.shared != before.shared || after.locked != before.locked {
+				t.Errorf("after %d cycles %d bytes are shared and %d locked, before %d and %d", cycles, after.shared, after.locked, before.shared, before.locked)
+			}
+			if grown := after.resident - before.resident; grown > most {
+				t.Errorf("resident memory has grown by %d bytes in %d cycles", grown, cycles)
+			}
+			if after.goroutines > before.goroutines {
+				t.Errorf("%d goroutines after %d cycles, %d before", after.goroutines, cycles, before.goroutines)
+			}
+			if after.segments > before.segments {
+				t.Errorf("%d segments of this process's are left on the host, %d before", after.segments, before.segments)
+			}
 		})
 	}
 }
 
 // held is what this process holds.
 type held struct {
-	resident    int64 // bytes
-	descriptors int
-	threads     int
-	shared      int // segments of shared memory mapped
-	locked      int64
+	resident, locked int64 // bytes
+	shared           int64 // bytes of shared memory that are mapped
+	descriptors      int
+	goroutines       int
+	segments         int // System V segments on the host that this process made
 }
 
 func usage(t *testing.T) held {
 	t.Helper()
-	runtime.GC()
 	debug.FreeOSMemory()
-	var h held
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
+	h := held{goroutines: runtime.NumGoroutine()}
+	read := func(path string) string {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
 	}
-	for line := range strings.Lines(string(status)) {
+	for line := range strings.Lines(read("/proc/self/status")) {
 		name, value, _ := strings.Cut(line, ":")
-		n, _ := strconv.ParseInt(strings.Fields(value + " 0")[0], 10, 64)
+		kib, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
 		switch name {
-		case "VmRSS":
-			h.resident = n << 10
+		case "RssAnon":
+			h.resident = kib << 10
+		case "RssShmem":
+			h.shared = kib << 10
 		case "VmLck":
-			h.locked = n << 10
-		case "Threads":
-			h.threads = int(n)
+			h.locked = kib << 10
 		}
 	}
-	fds, err := os.ReadDir("/proc/self/fd")
+	fds, err := filepath.Glob("/proc/self/fd/*")
 	if err != nil {
 		t.Fatal(err)
 	}
 	h.descriptors = len(fds)
-	maps, err := os.ReadFile("/proc/self/maps")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range bytes.Lines(maps) {
-		if bytes.Contains(line, []byte("/SYSV")) || bytes.Contains(line, []byte("ucx_shm")) {
-			h.shared++
+	for line := range strings.Lines(read("/proc/sysvipc/shm")) {
+		if f := strings.Fields(line); len(f) > 4 && f[4] == strconv.Itoa(os.Getpid()) { // cpid
+			h.segments++
 		}
 	}
-	_ = filepath.Glob
 	return h
 }
 
-func cycle(t *testing.T, cfg transport.Config) {
+// cycle is one connection's life.
+func cycle(t *testing.T, lane, operation string) {
 	t.Helper()
+	const size = 256 << 10
+	cfg := transport.Config{Lane: lane, Operation: operation, MaxOutstanding: 8}
 	l, err := rdma.New().Listen(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -109,21 +129,12 @@ func cycle(t *testing.T, cfg transport.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer in.Close()
 	target := <-accepted
 	if target == nil {
 		t.FailNow()
 	}
-	defer target.Close()
-	from, to := bytes.Repeat([]byte{1}, 1<<20), make([]byte, 1<<20)
-	local, err := in.Register(transport.HostBytes(from))
-	if err != nil {
-		t.Fatal(err)
-	}
-	region, err := target.Register(transport.HostBytes(to))
-	if err != nil {
-		t.Fatal(err)
-	}
+	local, here := register(t, in, size, 1)
+	region, there := register(t, target, size, 2)
 	ad, err := target.Advertise(region)
 	if err != nil {
 		t.Fatal(err)
@@ -132,19 +143,37 @@ func cycle(t *testing.T, cfg transport.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := in.Post(transport.Transfer{ID: 1, Op: transport.Write, Local: local, Remote: remote[0], Descriptors: []transport.Descriptor{{Length: 1 << 20}}}); err != nil {
+	transfer := transport.Transfer{ID: 1, Op: transport.Write, Local: local, Remote: remote[0], Descriptors: []transport.Descriptor{{Length: size}}}
+	if operation == "get" {
+		transfer.Op = transport.Read
+	}
+	if err := in.Post(transfer); err != nil {
+		t.Fatal(err)
+	}
+	if err := in.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var done [1]transport.Completion
-	for {
-		if n, err := in.Poll(done[:]); err != nil {
-			t.Fatal(err)
-		} else if n > 0 {
-			break
-		}
-		in.Wait(t.Context())
+	if n, err := in.Poll(done[:]); n != 1 || err != nil || done[0].Err != nil || !bytes.Equal(here, there) {
+		t.Fatalf("%d completions, %v: %+v; the same bytes at both ends: %v", n, err, done[0], bytes.Equal(here, there))
 	}
-	if done[0].Err != nil || !bytes.Equal(from, to) {
-		t.Fatalf("%+v", done[0])
+	in.Close()
+	target.Close()
+}
+
+// register makes memory as a run would, with a value in each byte, and registers it.
+func register(t *testing.T, e transport.Endpoint, size int64, value byte) (transport.Region, []byte) {
+	t.Helper()
+	memory, err := e.(transport.Allocator).Allocate(size)
+	if err != nil {
+		memory = transport.HostBytes(make([]byte, size)) // a lane that takes any
 	}
+	for i := range memory.Bytes {
+		memory.Bytes[i] = value
+	}
+	r, err := e.Register(memory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, memory.Bytes
 }

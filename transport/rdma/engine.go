@@ -123,7 +123,18 @@ func (e *engine) letGo() {
 	if e.peerGone {
 		e.worker.Abandon()
 		e.unmap()
+		return
 	}
+	abandoned.Lock()
+	abandoned.engines = append(abandoned.engines, e)
+	abandoned.Unlock()
+}
+
+// abandoned are the engines whose memory a peer may yet touch: it stays pinned, and
+// out of the garbage collector's reach, until the process ends.
+var abandoned struct {
+	sync.Mutex
+	engines []*engine
 }
 
 // settle gives UCX a few turns to end what ends without the peer. It reports

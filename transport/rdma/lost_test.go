@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -125,7 +126,6 @@ func served(t *testing.T, l transport.Listener, lane string) (transport.Initiato
 	if in == nil {
 		t.FailNow()
 	}
-	t.Cleanup(func() { in.Close() })
 	return in, p
 }
 
@@ -188,6 +188,7 @@ func TestLostWithTransfers(t *testing.T) {
 			}
 			defer l.Close()
 			in, p := served(t, l, c.lane)
+			defer in.Close()
 			transfer := prepare(t, in, p.said, c.op)
 			if lost := move(t, in, transfer, 1, func() {}, func() {}); lost > 0 {
 				t.Error("lost before anything happened")
@@ -209,6 +210,41 @@ func TestLostWithTransfers(t *testing.T) {
 			// the two sides.
 			if now := sharedBytes(t); now >= mapped+peerMemory {
 				t.Errorf("%d bytes of shared memory are mapped, %d before", now, mapped)
+			}
+		})
+	}
+}
+
+// TestSilentPeer: a peer that lives and does nothing any more. After the timeout the
+// connection is given up, and what the peer may yet touch stays where it is, Go's
+// memory too.
+func TestSilentPeer(t *testing.T) {
+	needUCX(t)
+	for _, lane := range []string{"shm", "tcp"} {
+		t.Run(lane, func(t *testing.T) {
+			cfg := transport.Config{Lane: lane, Operation: "am", MaxOutstanding: 64, PeerTimeout: time.Second}
+			l, err := New().Listen(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			in, p := served(t, l, lane)
+			transfer := prepare(t, in, p.said, transport.Write)
+			if transfer.Local, err = in.Register(transport.HostBytes(make([]byte, peerMemory))); err != nil {
+				t.Fatal(err)
+			}
+			if lost := move(t, in, transfer, cfg.MaxOutstanding, p.stop, func() {}); lost == 0 {
+				t.Errorf("a peer that is stopped has acknowledged %d transfers", cfg.MaxOutstanding)
+			}
+			start := time.Now()
+			in.Close()
+			if d := time.Since(start); d > 10*time.Second {
+				t.Errorf("Close took %v", d)
+			}
+			p.Process.Signal(syscall.SIGCONT)
+			for range 3 {
+				runtime.GC() // which ends the process where pinned memory was lost
+				time.Sleep(20 * time.Millisecond)
 			}
 		})
 	}

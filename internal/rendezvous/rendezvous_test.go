@@ -1,0 +1,488 @@
+package rendezvous
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+const patience = 10 * time.Second
+
+type word struct{ Word string }
+
+func listen(t *testing.T, patience time.Duration) *Listener {
+	t.Helper()
+	l, err := Listen(t.Context(), "127.0.0.1:0", "", patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// dial introduces a role and returns what came of it.
+func dial(t *testing.T, l *Listener, as Role) <-chan result {
+	t.Helper()
+	done := make(chan result, 1)
+	go func() {
+		var r result
+		r.conn, r.err = Dial(t.Context(), l.Address(), as, word{"hello from the " + string(as)}, &r.answer, patience)
+		done <- r
+	}()
+	return done
+}
+
+type result struct {
+	conn   *Conn
+	answer word
+	err    error
+}
+
+// bare opens a socket to a listener.
+func bare(t *testing.T, l *Listener) net.Conn {
+	t.Helper()
+	s, err := net.Dial("tcp", l.addr.HostPort)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	if err := s.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func frame(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // plain structs encode
+	}
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...)
+}
+
+// TestMeet: both roles, each with its own queue, hear what the other side said, and
+// talk on.
+func TestMeet(t *testing.T) {
+	l := listen(t, patience)
+	in, tg := dial(t, l, Initiator), dial(t, l, Target)
+	for _, c := range []struct {
+		as   Role
+		done <-chan result
+	}{{Target, tg}, {Initiator, in}} { // whichever came first
+		caller, err := l.Accept(t.Context(), c.as)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var said word
+		if err := caller.Hello(&said); err != nil || said.Word != "hello from the "+string(c.as) {
+			t.Errorf("the %s says %q, %v", c.as, said.Word, err)
+		}
+		conn, err := caller.Answer(word{"welcome"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := <-c.done
+		if r.err != nil || r.answer.Word != "welcome" {
+			t.Fatalf("the %s hears %q, %v", c.as, r.answer.Word, r.err)
+		}
+		for from, to := range map[*Conn]*Conn{conn: r.conn, r.conn: conn} {
+			var got word
+			if err := from.Send(word{"more"}); err != nil {
+				t.Error(err)
+			}
+			if err := to.Receive(&got); err != nil || got.Word != "more" {
+				t.Errorf("received %q, %v", got.Word, err)
+			}
+		}
+		if conn.LocalAddr().String() != r.conn.RemoteAddr().String() || conn.RemoteAddr().String() != r.conn.LocalAddr().String() {
+			t.Error("the two ends are of different sockets")
+		}
+		if err := errors.Join(conn.Close(), conn.Close()); err != nil {
+			t.Errorf("Close, twice: %v", err)
+		}
+		if err := r.conn.Receive(&word{}); !errors.Is(err, ErrPeer) {
+			t.Errorf("received from a peer that has closed: %v, want ErrPeer", err)
+		}
+		r.conn.Close()
+	}
+}
+
+func TestRefuse(t *testing.T) {
+	l := listen(t, patience)
+	done := dial(t, l, Initiator)
+	caller, err := l.Accept(t.Context(), Initiator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	caller.Refuse(errors.New("no room"))
+	if r := <-done; !errors.Is(r.err, ErrPeer) || !strings.Contains(r.err.Error(), "it refused: no room") {
+		t.Errorf("a dialler that is refused: %v", r.err)
+	}
+}
+
+// TestIntroductions: what is not an introduction is refused with the reason, or,
+// where it is nobody's language, with silence; and the listener goes on.
+func TestIntroductions(t *testing.T) {
+	l := listen(t, patience)
+	good := introduction{Version: version, Secret: l.addr.Secret, Role: Initiator, Hello: json.RawMessage(`{}`)}
+	changed := func(change func(*introduction)) []byte {
+		i := good
+		change(&i)
+		return frame(i)
+	}
+	for _, c := range []struct {
+		name    string
+		say     []byte
+		refusal string
+	}{
+		{"other version", changed(func(i *introduction) { i.Version = 2 }), "data protocol version 2, want 1: use the same kvbench on both sides"},
+		{"version before the secret", changed(func(i *introduction) { i.Version, i.Secret = 2, nil }), "version 2"},
+		{"stale secret", changed(func(i *introduction) { i.Secret = make([]byte, secretSize) }), "a stale data address"},
+		{"no secret", changed(func(i *introduction) { i.Secret = nil }), "a stale data address"},
+		{"part of the secret", changed(func(i *introduction) { i.Secret = i.Secret[:8] }), "a stale data address"},
+		{"no role", changed(func(i *introduction) { i.Role = "" }), `role "" is not known`},
+		{"another role", changed(func(i *introduction) { i.Role = "observer" }), `role "observer" is not known`},
+		{"null", frame(nil), "version 0"},
+		{"no JSON", []byte("\x00\x00\x00\x02}}"), ""},
+		{"http", []byte("GET / HTTP/1.1\r\n\r\n"), ""},
+		{"huge frame", []byte{0xff, 0xff, 0xff, 0xff}, ""},
+		{"one byte too many", binary.BigEndian.AppendUint32(nil, maxFrame+1), ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := bare(t, l)
+			if _, err := s.Write(c.say); err != nil {
+				t.Fatal(err)
+			}
+			var back introduction
+			err := (&Conn{net: s}).Receive(&back)
+			if c.refusal == "" {
+				if err == nil {
+					t.Errorf("answered with %+v", back)
+				}
+				return
+			}
+			if err != nil || !strings.Contains(back.Refusal, c.refusal) || back.Hello != nil {
+				t.Errorf("answered with %+v, %v; want a refusal that says %q", back, err, c.refusal)
+			}
+		})
+	}
+	done := dial(t, l, Initiator)
+	caller, err := l.Accept(t.Context(), Initiator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := caller.Answer(word{}); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-done; r.err != nil {
+		t.Errorf("after all of them, a proper dialler: %v", r.err)
+	}
+}
+
+// TestSilence: a dialler that does not introduce itself is dropped, whether it says
+// nothing or a byte now and then.
+func TestSilence(t *testing.T) {
+	l := listen(t, 200*time.Millisecond)
+	slow := bare(t, l)
+	go func() {
+		for _, b := range frame(introduction{Version: version, Secret: l.addr.Secret, Role: Target}) {
+			if _, err := slow.Write([]byte{b}); err != nil {
+				return
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}()
+	for name, s := range map[string]net.Conn{"silent": bare(t, l), "slow": slow} {
+		if n, err := s.Read(make([]byte, 1)); n != 0 || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a %s dialler reads %d bytes, %v; want the end", name, n, err)
+		}
+		var timeout net.Error
+		if _, err := s.Read(make([]byte, 1)); errors.As(err, &timeout) && timeout.Timeout() {
+			t.Errorf("a %s dialler is kept", name)
+		}
+	}
+}
+
+// TestManySilent: as many as may greet at a time do not keep others out for longer
+// than their patience.
+func TestManySilent(t *testing.T) {
+	l := listen(t, 500*time.Millisecond)
+	for range maxGreeting + 10 {
+		bare(t, l)
+	}
+	deadline := time.Now().Add(patience)
+	for {
+		done := dial(t, l, Target)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		caller, err := l.Accept(ctx, Target)
+		cancel()
+		if err == nil {
+			if _, err := caller.Answer(word{}); err != nil {
+				t.Error(err)
+			}
+			if r := <-done; r.err != nil {
+				t.Error(r.err)
+			}
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("a proper dialler is kept out")
+		}
+	}
+}
+
+// TestDialSilent: a listener that answers nothing is given up after the patience,
+// and at once when the context ends.
+func TestDialSilent(t *testing.T) {
+	l := listen(t, patience)
+	start := time.Now()
+	_, err := Dial(t.Context(), l.Address(), Target, word{}, &word{}, 100*time.Millisecond)
+	if !errors.Is(err, ErrPeer) || time.Since(start) > patience/2 {
+		t.Errorf("after %v: %v, want ErrPeer", time.Since(start), err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	start = time.Now()
+	_, err = Dial(ctx, l.Address(), Target, word{}, &word{}, patience)
+	if !errors.Is(err, context.Canceled) || time.Since(start) > patience/2 {
+		t.Errorf("after %v: %v, want the context's error", time.Since(start), err)
+	}
+}
+
+// TestDialNobody: the port has gone.
+func TestDialNobody(t *testing.T) {
+	l := listen(t, patience)
+	address := l.Address()
+	l.Close()
+	_, err := Dial(t.Context(), address, Target, word{}, &word{}, patience)
+	if !errors.Is(err, ErrPeer) || !strings.Contains(err.Error(), "firewall") {
+		t.Errorf("%v, want ErrPeer and what to look at", err)
+	}
+}
+
+// TestOddAnswers: what is no answer is a protocol error, or a peer that has gone.
+func TestOddAnswers(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		answer []byte
+		want   error
+	}{
+		{"closed", nil, ErrPeer},
+		{"cut off", []byte{0, 0, 0, 9, '{'}, ErrPeer},
+		{"no JSON", []byte("\x00\x00\x00\x01}"), ErrProtocol},
+		{"too long", binary.BigEndian.AppendUint32(nil, maxFrame+1), ErrProtocol},
+		{"neither hello nor refusal", frame(introduction{Version: version}), ErrProtocol},
+		{"hello of another form", frame(introduction{Version: version, Hello: json.RawMessage(`[1]`)}), ErrProtocol},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer n.Close()
+			go func() {
+				s, err := n.Accept()
+				if err != nil {
+					return
+				}
+				var i introduction
+				if (&Conn{net: s}).Receive(&i) == nil {
+					s.Write(c.answer)
+				}
+				s.Close()
+			}()
+			to, err := json.Marshal(address{HostPort: n.Addr().String(), Secret: make([]byte, secretSize)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Dial(t.Context(), to, Initiator, word{}, &word{}, patience); !errors.Is(err, c.want) {
+				t.Errorf("%v does not wrap %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestSendBounds(t *testing.T) {
+	a, b := net.Pipe()
+	defer a.Close()
+	go io.Copy(io.Discard, b)
+	c := &Conn{net: a}
+	if err := c.Send(word{strings.Repeat("x", maxFrame)}); !errors.Is(err, ErrProtocol) {
+		t.Errorf("a message too long: %v, want ErrProtocol", err)
+	}
+	if err := c.Send(func() {}); err == nil {
+		t.Error("a function was sent")
+	}
+	b.Close()
+	if err := c.Send(word{}); !errors.Is(err, ErrPeer) {
+		t.Errorf("to a peer that has gone: %v, want ErrPeer", err)
+	}
+}
+
+// TestClose: whoever waits is told, whoever was not accepted is dropped, and it is
+// done at once whatever is under way.
+func TestClose(t *testing.T) {
+	l := listen(t, time.Minute)
+	greeting := bare(t, l)     // says nothing
+	done := dial(t, l, Target) // is not accepted
+	for len(l.waiting[Target]) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	accepted := make(chan error, 1)
+	go func() {
+		_, err := l.Accept(t.Context(), Initiator)
+		accepted <- err
+	}()
+	start := time.Now()
+	if err := errors.Join(l.Close(), l.Close()); err != nil {
+		t.Errorf("Close, twice: %v", err)
+	}
+	if d := time.Since(start); d > patience {
+		t.Errorf("Close took %v", d)
+	}
+	if err := <-accepted; !errors.Is(err, ErrClosed) {
+		t.Errorf("Accept: %v, want ErrClosed", err)
+	}
+	if r := <-done; !errors.Is(r.err, ErrPeer) {
+		t.Errorf("a dialler that was not accepted: %v, want ErrPeer", r.err)
+	}
+	if _, err := greeting.Read(make([]byte, 1)); err == nil {
+		t.Error("a dialler that was greeting is kept")
+	}
+}
+
+// TestCloseWhileDiallersCome: no dialler that comes while the listener closes holds
+// it up.
+func TestCloseWhileDiallersCome(t *testing.T) {
+	for range 50 {
+		l := listen(t, time.Minute)
+		stop := make(chan struct{})
+		go func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if s, err := net.Dial("tcp", l.addr.HostPort); err == nil {
+					defer s.Close()
+				}
+			}
+		}()
+		time.Sleep(rand.N(3 * time.Millisecond))
+		start := time.Now()
+		l.Close()
+		if d := time.Since(start); d > patience {
+			t.Fatalf("Close took %v", d)
+		}
+		close(stop)
+	}
+}
+
+func TestAcceptContext(t *testing.T) {
+	l := listen(t, patience)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := l.Accept(ctx, Target); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want the context's error", err)
+	}
+}
+
+func TestAddress(t *testing.T) {
+	l, err := Listen(t.Context(), "127.0.0.1:0", "decode-7.example", patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	a, err := parseAddress(l.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(l.net.Addr().String())
+	if a.HostPort != "decode-7.example:"+port {
+		t.Errorf("advertised as %q, want the name that was asked for and port %s", a.HostPort, port)
+	}
+	secret := `"secret":"AAAAAAAAAAAAAAAAAAAAAA=="`
+	for name, text := range map[string]string{
+		"empty":        ``,
+		"no JSON":      `127.0.0.1:9`,
+		"no secret":    `{"host_port":"127.0.0.1:9"}`,
+		"short secret": `{"host_port":"127.0.0.1:9","secret":"AAAA"}`,
+		"no port":      `{"host_port":"127.0.0.1",` + secret + `}`,
+		"port 0":       `{"host_port":"127.0.0.1:0",` + secret + `}`,
+		"port 65536":   `{"host_port":"127.0.0.1:65536",` + secret + `}`,
+		"named port":   `{"host_port":"127.0.0.1:http",` + secret + `}`,
+	} {
+		if a, err := parseAddress([]byte(text)); !errors.Is(err, ErrProtocol) {
+			t.Errorf("%s: %+v, %v; want ErrProtocol", name, a, err)
+		}
+		if _, err := Dial(t.Context(), []byte(text), Target, word{}, &word{}, patience); !errors.Is(err, ErrProtocol) {
+			t.Errorf("%s: dialled with %v, want ErrProtocol", name, err)
+		}
+	}
+}
+
+// FuzzHear: whatever a dialler says, only one that knows the secret gets in.
+func FuzzHear(f *testing.F) {
+	secret := []byte("0123456789abcdef")
+	f.Add(frame(introduction{Version: version, Secret: secret, Role: Initiator, Hello: json.RawMessage(`{"worker":"AQ=="}`)}))
+	f.Add(frame(introduction{Version: version, Secret: secret, Role: Target}))
+	f.Add(frame(introduction{Version: version + 1, Secret: secret, Role: Target}))
+	f.Add(frame(introduction{Version: version, Secret: secret[:15], Role: Target}))
+	f.Add(frame(introduction{Version: version, Secret: secret, Role: "observer"}))
+	f.Add([]byte("\x00\x00\x00\x04null"))
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff})
+	f.Fuzz(func(t *testing.T, said []byte) {
+		l := &Listener{addr: address{Secret: secret}, patience: patience, waiting: map[Role]chan *Caller{Initiator: nil, Target: nil}}
+		l.waiting[Initiator], l.waiting[Target] = make(chan *Caller), make(chan *Caller)
+		here, there := net.Pipe()
+		go func() {
+			there.Write(said)
+			there.SetReadDeadline(time.Now()) // a refusal that nobody reads
+			there.Close()
+		}()
+		defer here.Close()
+		caller, as, err := l.hear(here)
+		if err != nil {
+			return
+		}
+		var proof struct {
+			Version int
+			Secret  string // base64
+			Role    Role
+		}
+		if err := json.Unmarshal(said[4:4+binary.BigEndian.Uint32(said)], &proof); err != nil || proof.Version != version || proof.Secret != "MDEyMzQ1Njc4OWFiY2RlZg==" || proof.Role != as {
+			t.Errorf("let in as %q: %q", as, said)
+		}
+		_ = caller.Hello(&word{})
+	})
+}
+
+// FuzzAddress: an address that is let through can be dialled and told on.
+func FuzzAddress(f *testing.F) {
+	f.Add([]byte(`{"host_port":"[::1]:9","secret":"AAAAAAAAAAAAAAAAAAAAAA=="}`))
+	f.Add([]byte(`{"host_port":"127.0.0.1:65536"}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		a, err := parseAddress(b)
+		if err != nil {
+			if !errors.Is(err, ErrProtocol) {
+				t.Errorf("%v does not wrap ErrProtocol", err)
+			}
+			return
+		}
+		told, err := json.Marshal(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := parseAddress(told); err != nil || string(again.Secret) != string(a.Secret) {
+			t.Errorf("%q became %q: %v", b, told, err)
+		}
+	})
+}
