@@ -65,6 +65,17 @@ type Allocator interface {
 	Free(m Memory) error
 }
 
+// Copier is implemented by an endpoint whose Allocate returns memory that Go must not
+// touch. Its copies have ended when they return. They may be slow: callers keep them
+// apart from transfers.
+type Copier interface {
+	// CopyIn copies from to the memory at off. A range outside the memory is
+	// ErrBounds; memory that Allocate did not return is ErrRegion.
+	CopyIn(m Memory, off int64, from []byte) error
+	// CopyOut copies the memory at off to to. Its errors are those of CopyIn.
+	CopyOut(m Memory, off int64, to []byte) error
+}
+
 // Address says how to reach a Listener. Its content belongs to the transport; it
 // may hold a secret that admits the dialler, so it travels only on an
 // authenticated control channel.
@@ -79,6 +90,7 @@ type Capabilities struct {
 	Write        bool         // the initiator can write the target's memory
 	Read         bool         // the initiator can read the target's memory
 	Memory       []MemoryKind // kinds of memory that can be registered
+	HostBytes    int64        // host memory that each side of a connection takes beside what is registered
 	SameHostOnly bool         // both processes must run on one host
 	MaxStreams   int          // largest Config.Streams; 0 is no limit
 }
@@ -145,6 +157,9 @@ type Config struct {
 	// Operation is how a transfer is carried out, where a transport has several
 	// ways. Empty is the transport's choice.
 	Operation string `json:"operation,omitempty"`
+	// GPU is the CUDA device of this side in whose memory Allocate makes memory, as
+	// this process counts its devices. Each side has its own.
+	GPU int `json:"-"`
 	// Device is the device of this side that must carry the data. Empty leaves it to
 	// the transport. Each side has its own.
 	Device string `json:"-"`

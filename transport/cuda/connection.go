@@ -19,6 +19,7 @@ type connection struct {
 	driver  *cudadrv.Driver
 	net     *net.UnixConn
 	regions regionTable
+	memory  cudadrv.Allocations // what Allocate made
 
 	writing sync.Mutex // one frame at a time
 	out     [frameSize]byte
@@ -90,12 +91,15 @@ func (c *connection) Err() error {
 }
 
 // Close implements transport.Endpoint. When it returns, no registered memory is
-// touched or held open any more; at the target an error says that the initiator
-// has not confirmed it.
+// touched or held open any more, and what Allocate made is freed; at the target an
+// error says that the initiator has not confirmed it, and nothing is freed.
 func (c *connection) Close() error {
 	c.fail(transport.ErrClosed)
 	<-c.dead
-	return c.closeErr
+	if c.closeErr != nil {
+		return c.closeErr // the peer may still hold the memory open
+	}
+	return c.memory.FreeAll()
 }
 
 // send writes a frame.

@@ -16,7 +16,10 @@ const (
 // Transport is the CUDA IPC transport. The zero value is ready for use.
 type Transport struct{}
 
-var _ transport.Transport = Transport{}
+var (
+	_ transport.Transport = Transport{}
+	_ transport.Checker   = Transport{}
+)
 
 // New returns the CUDA IPC transport.
 func New() Transport { return Transport{} }
@@ -37,6 +40,18 @@ func openDriver() (*cudadrv.Driver, error) {
 		return nil, fmt.Errorf("%w: %w", transport.ErrUnavailable, err)
 	}
 	return d, nil
+}
+
+// Check implements transport.Checker: whether this process sees the device Config.GPU.
+func (Transport) Check(_ context.Context, cfg transport.Config) error {
+	d, err := openDriver()
+	if err != nil {
+		return err
+	}
+	if _, err := d.Device(cfg.GPU); err != nil {
+		return fmt.Errorf("%w: %w", transport.ErrUnavailable, err)
+	}
+	return nil
 }
 
 // Capabilities implements transport.Transport.
