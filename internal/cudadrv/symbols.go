@@ -20,6 +20,8 @@ const (
 	symMemFree
 	symMemGetInfo
 	symMemGetAddressRange
+	symMemHostRegister
+	symMemHostUnregister
 	symStreamCreate
 	symStreamSynchronize
 	symStreamDestroy
@@ -62,6 +64,8 @@ var symbols = [symbolCount]struct {
 	symMemFree:                {"cuMemFree_v2", 3020},
 	symMemGetInfo:             {"cuMemGetInfo_v2", 3020},
 	symMemGetAddressRange:     {"cuMemGetAddressRange_v2", 3020},
+	symMemHostRegister:        {"cuMemHostRegister_v2", 6050},
+	symMemHostUnregister:      {"cuMemHostUnregister", 4000},
 	symStreamCreate:           {"cuStreamCreate", 2000},
 	symStreamSynchronize:      {"cuStreamSynchronize", 2000},
 	symStreamDestroy:          {"cuStreamDestroy_v2", 4000},

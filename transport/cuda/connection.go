@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"kvbench/internal/cudadrv"
+	"kvbench/internal/gpumem"
 	"kvbench/transport"
 )
 
@@ -19,7 +20,7 @@ type connection struct {
 	driver  *cudadrv.Driver
 	net     *net.UnixConn
 	regions regionTable
-	memory  cudadrv.Allocations // what Allocate made
+	*gpumem.Owned
 
 	writing sync.Mutex // one frame at a time
 	out     [frameSize]byte
@@ -34,10 +35,12 @@ type connection struct {
 }
 
 func newConnection(d *cudadrv.Driver, c *net.UnixConn, cfg transport.Config) *connection {
-	return &connection{
+	conn := &connection{
 		cfg: cfg, driver: d, net: c,
 		closing: make(chan struct{}), stopped: make(chan struct{}), dead: make(chan struct{}),
 	}
+	conn.Owned = gpumem.On(cfg.GPU, conn.regions.covers)
+	return conn
 }
 
 // run starts a goroutine whose error ends the connection, unless it has ended.
@@ -99,7 +102,7 @@ func (c *connection) Close() error {
 	if c.closeErr != nil {
 		return c.closeErr // the peer may still hold the memory open
 	}
-	return c.memory.FreeAll()
+	return c.FreeAll()
 }
 
 // send writes a frame.
