@@ -146,7 +146,7 @@ func (in *initiator) carriedOver(d *transport.Completion) error {
 	place := int(d.ID)
 	c := &in.chunks[place]
 	c.mu.Lock()
-	began, landed := c.since, c.landed
+	began, landed, bytes := c.since, c.landed, c.bytes
 	if c.state != chunkOnWire {
 		c.mu.Unlock()
 		return fmt.Errorf("inner completion of place %d, which has nothing on the wire: %w", place, transport.ErrProtocol)
@@ -157,11 +157,12 @@ func (in *initiator) carriedOver(d *transport.Completion) error {
 		c.state = chunkCopying
 	}
 	c.mu.Unlock()
-	in.carried.count(c.bytes, d.Delivered-max(began, min(in.freed, d.Delivered)))
+	// From here on a WRITE's chunk may end, and its place be another's.
+	in.carried.count(bytes, d.Delivered-max(began, min(in.freed, d.Delivered)))
 	in.freed = max(in.freed, d.Delivered)
 	switch {
 	case read:
-		return in.in.launch(place, in.slots[c.slot].local.pointer, c.local, c.bytes)
+		return in.in.launch(place, in.slots[c.slot].local.pointer, c.local, bytes)
 	case landed:
 		return in.arrived(place)
 	}
