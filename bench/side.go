@@ -147,6 +147,7 @@ func (s *side) path() transport.Path {
 			path = p
 			continue
 		}
+		path.Staging = addStaging(path.Staging, p.Staging)
 		path.Counters.Packets += p.Counters.Packets
 		path.Counters.Retransmits += p.Counters.Retransmits
 		path.Counters.ReceiveWindowLimited = max(path.Counters.ReceiveWindowLimited, p.Counters.ReceiveWindowLimited)

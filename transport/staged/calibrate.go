@@ -12,7 +12,7 @@ import (
 
 const (
 	// calibrationRounds is how often each size is timed; the median counts.
-	calibrationRounds = 3
+	calibrationRounds = 5
 	// calibrationEnough is a size's time from which on larger ones are left out, so
 	// that a slow stage is timed within a fraction of a second.
 	calibrationEnough = 20 * time.Millisecond

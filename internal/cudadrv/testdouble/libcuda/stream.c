@@ -56,6 +56,9 @@ static long since_ns(struct timespec from)
 	return (now.tv_sec - from.tv_sec) * 1000000000L + now.tv_nsec - from.tv_nsec;
 }
 
+/* MOST_CREDIT is how much of a nap that took too long the next copies may be faster by. */
+#define MOST_CREDIT 200000L
+
 /* settle sleeps off the debt, once that is worth it. */
 static void settle(CUstream s, long least)
 {
@@ -65,6 +68,8 @@ static void settle(CUstream s, long least)
 	clock_gettime(CLOCK_MONOTONIC, &from);
 	nanosleep(&nap, NULL);
 	s->debt_ns -= since_ns(from);
+	if (s->debt_ns < -MOST_CREDIT)
+		s->debt_ns = -MOST_CREDIT;
 }
 
 static void execute(CUstream s, struct work *w)
@@ -80,7 +85,8 @@ static void execute(CUstream s, struct work *w)
 	if (result != SUCCESS)
 		__atomic_store_n(&sticky, result, __ATOMIC_SEQ_CST);
 	if (settings.copy_rate && w->dst_device != w->src_device) {
-		s->debt_ns += (long)((double)w->n / (double)settings.copy_rate * 1e9) - since_ns(from);
+		long early = (long)((double)w->n / (double)settings.copy_rate * 1e9) - since_ns(from);
+		s->debt_ns += early > 0 ? early : 0; /* a copy that was held up earns nothing */
 		settle(s, 1000000);
 	}
 }
