@@ -56,9 +56,6 @@ func runRow(c results.Cell) []Cell {
 	specSeconds, specRatio := predictionCells(c.Predicted.Spec)
 	fitSeconds, fitRatio := predictionCells(c.Predicted.Fit)
 	stagedSeconds, stagedRatio := predictionCells(c.Predicted.Staged)
-	if c.Predicted.Staged == nil {
-		stagedSeconds, stagedRatio = Cell{Value: Absent}, Cell{Value: Absent}
-	}
 	seconds, ratio := fitSeconds, fitRatio
 	if c.Predicted.Fit == nil {
 		seconds, ratio = specSeconds, specRatio

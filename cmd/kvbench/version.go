@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"kvbench/report"
 )
 
 // release is set by the linker for a released build.
@@ -46,7 +48,8 @@ func (a *app) versionCommand() *cobra.Command {
 				if err := t.Probe(cmd.Context()); err != nil {
 					state = err.Error()
 				}
-				fmt.Fprintf(a.out, "transport %s: %s\n", t.Name(), state)
+				label := report.TransportState{Name: t.Name(), Capabilities: t.Capabilities()}.Label()
+				fmt.Fprintf(a.out, "transport %s: %s\n", label, state)
 			}
 			return nil
 		},

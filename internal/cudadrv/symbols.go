@@ -13,6 +13,7 @@ const (
 	symDeviceGetName
 	symDeviceGetUUID
 	symDeviceGetPCIBusID
+	symDeviceTotalMem
 	symDeviceCanAccessPeer
 	symDevicePrimaryCtxRetain
 	symCtxSetCurrent
@@ -57,6 +58,7 @@ var symbols = [symbolCount]struct {
 	symDeviceGetName:          {"cuDeviceGetName", 2000},
 	symDeviceGetUUID:          {"cuDeviceGetUuid", 9020},
 	symDeviceGetPCIBusID:      {"cuDeviceGetPCIBusId", 4010},
+	symDeviceTotalMem:         {"cuDeviceTotalMem_v2", 3020},
 	symDeviceCanAccessPeer:    {"cuDeviceCanAccessPeer", 4000},
 	symDevicePrimaryCtxRetain: {"cuDevicePrimaryCtxRetain", 7000},
 	symCtxSetCurrent:          {"cuCtxSetCurrent", 4000},

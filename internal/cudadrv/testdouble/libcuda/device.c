@@ -43,6 +43,7 @@ static void start(void)
 	settings.peers = (int)number("CUDA_DOUBLE_PEERS", 1);
 	settings.driver = (int)number("CUDA_DOUBLE_DRIVER", 12080);
 	settings.delay_us = (int)number("CUDA_DOUBLE_DELAY_US", 200);
+	settings.corrupt = (int)number("CUDA_DOUBLE_CORRUPT", 0);
 	settings.copy_rate = number("CUDA_DOUBLE_COPY_RATE", 0);
 	settings.memory = (size_t)number("CUDA_DOUBLE_MEMORY", 2L << 30);
 	for (int i = 0; i < settings.visible; i++)
@@ -150,6 +151,15 @@ CUresult cuDeviceGetPCIBusId(char *id, int size, CUdevice device)
 	if (device < 0 || device >= settings.visible)
 		return INVALID_DEVICE;
 	snprintf(id, (size_t)size, "0000:%02X:00.0", 0x10 + settings.physical[device]);
+	return SUCCESS;
+}
+
+CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
+{
+	ENTER("cuDeviceTotalMem_v2");
+	if (device < 0 || device >= settings.visible)
+		return INVALID_DEVICE;
+	*bytes = settings.memory;
 	return SUCCESS;
 }
 

@@ -13,6 +13,7 @@
  *   CUDA_DOUBLE_DRIVER=N       driver version, 12080
  *   CUDA_DOUBLE_DELAY_US=N     how late a stream begins its work, 200
  *   CUDA_DOUBLE_COPY_RATE=N    most bytes a second of a stream's copies from and to the host; 0, the default, is no limit
+ *   CUDA_DOUBLE_CORRUPT=1      copies within device memory get their last byte wrong
  *   CUDA_DOUBLE_FAIL=CALL:NTH:CODE,...  CALL's NTH use in this process returns CODE; 0 is every use
  *   CUDA_VISIBLE_DEVICES       as with the driver: ordinals, in this order
  * Built with -DOLD_DRIVER it lacks what came after CUDA 10.
@@ -62,6 +63,7 @@ struct settings {
 	int peers;
 	int driver;
 	int delay_us;
+	int corrupt;
 	long copy_rate;
 	size_t memory;
 };
