@@ -212,6 +212,7 @@ func TestCUDAFailures(t *testing.T) {
 		"old driver":          {[]string{"LD_LIBRARY_PATH=" + old, "CUDA_DOUBLE_DRIVER=10020"}, "--transport cuda", []string{"CUDA driver too old for cuIpcOpenMemHandle_v2", "CUDA 11.0 or newer is needed"}},
 		"same process":        {[]string{"CUDA_DOUBLE_FAIL=cuIpcOpenMemHandle_v2:0:201"}, "--transport cuda", []string{"does not open in the process that made it"}},
 		"a copy fails":        {[]string{"CUDA_DOUBLE_FAIL=cuMemcpyBatchAsync:0:700"}, "--transport cuda --layout paged", []string{"copy on CUDA device 0", "CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
+		"a staged copy fails": {[]string{"CUDA_DOUBLE_FAIL=cuMemcpyBatchAsync:0:700"}, "--memory cuda:0 --layout paged", []string{"CUDA device 0", "CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
 		"pinning fails":       {[]string{"CUDA_DOUBLE_FAIL=cuMemHostRegister_v2:0:2"}, "--memory cuda:0", []string{"pin 33554432 bytes of host memory for CUDA", "CUDA_ERROR_OUT_OF_MEMORY (2)"}},
 	} {
 		for _, direction := range []string{"push", "pull"} {
@@ -225,6 +226,27 @@ func TestCUDAFailures(t *testing.T) {
 	// An old driver stages all the same, copy by copy.
 	withDouble(t, "LD_LIBRARY_PATH="+old, "CUDA_DOUBLE_DRIVER=10020").
 		start(t, with(with([]string{"loopback"}, small...), "--memory", "cuda:0", "--layout", "paged")...).end(patience).want(t, exitDone)
+}
+
+// TestPIDNamespaces has the consumer in a PID namespace of its own, as in a container.
+func TestPIDNamespaces(t *testing.T) {
+	unshare, err := exec.LookPath("unshare")
+	if err != nil || os.Geteuid() != 0 {
+		skipOrFail(t, "pidns", "needs root and unshare, to make a PID namespace")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := withDouble(t)
+	p := l.startProgram(t, unshare, "--pid", "--fork", "--kill-child", self, "consumer", "--listen", "127.0.0.1:0")
+	addr, _ := listeningOn(p.stdout.await(t, "listening on"))
+	for _, direction := range []string{"push", "pull"} {
+		args := with(with([]string{"producer", "--connect", addr, "--direction", direction}, small...), "--transport", "cuda")
+		l.start(t, args...).end(promptly).want(t, exitFailed, "CUDA IPC handles do not cross PID namespaces", "--pid=host (docker)", "hostPID: true")
+	}
+	// Staging needs no handles.
+	l.start(t, with(with([]string{"producer", "--connect", addr}, small...), "--memory", "cuda:0")...).end(promptly).want(t, exitDone)
 }
 
 // TestTwoGPUs has producer and consumer on different devices, which reach each other
