@@ -25,6 +25,7 @@ type Consumer struct {
 	Control    control.Options
 	Limits     Limits
 	Device     string // this side's transport.Config.Device
+	GPU        int    // this side's transport.Config.GPU
 	Host       func(local net.Addr) hostinfo.Host
 	// Log gets a line for each thing that a person would want to know. It may be called concurrently.
 	Log func(format string, args ...any)

@@ -95,7 +95,7 @@ func moveAndCount(t *testing.T, s payload.Spec, d Direction) {
 	t.Helper()
 	name := fmt.Sprintf("%s %s %s", s.Geometry.Model, s.Format, d)
 	const requests = 2
-	o := tcpRun(t, Plan{RunID: 11, Transport: "tcp", Direction: d, Workers: 1, Specs: []payload.Spec{s}, Verify: payload.VerifyFull}, Load{Requests: requests})
+	o := tcpRun(t, Plan{RunID: 11, Transport: "tcp", Direction: d, Memory: transport.HostMemory, Workers: 1, Specs: []payload.Spec{s}, Verify: payload.VerifyFull}, Load{Requests: requests})
 	c := o.Cells[0]
 	if c.Verify.Checked == 0 || c.Verify.Mismatched != 0 || c.Record.Requests != requests {
 		t.Errorf("%s: verification %+v of %d requests", name, c.Verify, c.Record.Requests)

@@ -37,6 +37,7 @@ func Recheck(run *results.Run, j Judge) error {
 		if err := recheckCell(&run.Cells[i], specOf(run), fit); err != nil {
 			return fmt.Errorf("check run: cell of %d tokens: %w", run.Cells[i].ContextTokens, err)
 		}
+		predictStaged(&run.Cells[i], run.Transport)
 	}
 	j.judge(run, fit)
 	return nil

@@ -183,7 +183,9 @@ func (r *run) worker(ctx context.Context, w int, c *cell, t *tally, pace time.Du
 			return nil
 		}
 		id := r.nextID.Add(1)
-		r.fill(c, w, id)
+		if err := r.fill(c, w, id); err != nil {
+			return err
+		}
 		if err := r.moveRequest(ctx, c, request{Worker: w, ID: id, Warmup: warmup, Due: due}, pace); err != nil {
 			return err
 		}

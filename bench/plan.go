@@ -45,8 +45,10 @@ type Plan struct {
 	Rank      Rank             `json:"rank"`
 	Pool      int64            `json:"pool_bytes"` // a worker's memory on either side; 0 is a whole request
 	Verify    payload.Depth    `json:"verify"`
-	HugePages bool             `json:"huge_pages"`
-	Lock      bool             `json:"lock"` // keep the memory from being swapped out
+	// Memory is where the KV cache lies on both sides.
+	Memory    transport.MemoryKind `json:"memory"`
+	HugePages bool                 `json:"huge_pages"`
+	Lock      bool                 `json:"lock"` // keep the memory from being swapped out
 }
 
 // Rank chooses whose traffic a run carries.
@@ -67,6 +69,9 @@ func (p Plan) Validate() error {
 	}
 	if _, err := payload.ParseDepth(string(p.Verify)); err != nil {
 		return err
+	}
+	if p.Memory != transport.HostMemory && p.Memory != transport.CUDAMemory {
+		return fmt.Errorf("memory %q is not known: choose host or cuda", p.Memory)
 	}
 	if p.Workers < 1 || p.Workers > maxWorkers {
 		return fmt.Errorf("concurrency of %d: choose 1 to %d", p.Workers, maxWorkers)

@@ -159,7 +159,7 @@ func (r *run) prepare(ctx context.Context) (transport.Transport, error) {
 	if err := r.plan.Validate(); err != nil {
 		return nil, &PlanError{err}
 	}
-	t, err := pick(r.Transports, r.plan.Transport)
+	t, err := pick(r.Transports, r.plan.Transport, r.plan.Memory)
 	if err != nil {
 		return nil, &PlanError{err}
 	}
@@ -170,7 +170,8 @@ func (r *run) prepare(ctx context.Context) (transport.Transport, error) {
 	if err != nil {
 		return nil, &PlanError{err}
 	}
-	if err := r.checkHostMemory(need, tokens); err != nil {
+	own := t.Capabilities().HostBytes
+	if err := r.checkHostMemory(need+own, tokens); err != nil {
 		return nil, err
 	}
 	if r.cells, err = r.plan.cells(); err != nil {
@@ -181,7 +182,7 @@ func (r *run) prepare(ctx context.Context) (transport.Transport, error) {
 	if r.SharesHost {
 		needed = max(source, dest)
 	}
-	if err := r.checkHostMemory(needed, tokens); err != nil {
+	if err := r.checkHostMemory(needed+own, tokens); err != nil {
 		return nil, err
 	}
 	r.span = source

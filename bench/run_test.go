@@ -113,7 +113,7 @@ func paged(fragmentation float64) func(*payload.Spec) {
 
 // planOf is a plan that moves specs and checks every byte.
 func planOf(direction Direction, specs ...payload.Spec) Plan {
-	return Plan{RunID: 0xfeed, Transport: "tcp", Direction: direction, Workers: 1, Specs: specs, Verify: payload.VerifyFull}
+	return Plan{RunID: 0xfeed, Transport: "tcp", Direction: direction, Memory: transport.HostMemory, Workers: 1, Specs: specs, Verify: payload.VerifyFull}
 }
 
 var directions = []Direction{Push, Pull}

@@ -45,11 +45,11 @@ func (s *session) prepare(ctx context.Context) (transport.Transport, error) {
 	if err := s.plan.Validate(); err != nil {
 		return nil, err
 	}
-	t, err := pick(s.consumer.Transports, s.plan.Transport)
+	t, err := pick(s.consumer.Transports, s.plan.Transport, s.plan.Memory)
 	if err != nil {
 		return nil, err
 	}
-	s.plan.Config.Device = s.consumer.Device
+	s.plan.Config.Device, s.plan.Config.GPU = s.consumer.Device, s.consumer.GPU
 	if err := usable(ctx, t, s.plan); err != nil {
 		return nil, err
 	}
@@ -63,14 +63,15 @@ func (s *session) prepare(ctx context.Context) (transport.Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.plan.checkMemory("consumer", need, tokens, limit, raise); err != nil {
+	own := t.Capabilities().HostBytes
+	if err := s.plan.checkMemory("consumer", need+own, tokens, limit, raise); err != nil {
 		return nil, err
 	}
 	if s.cells, err = s.plan.cells(); err != nil {
 		return nil, err
 	}
 	_, dest, tokens := spans(s.cells)
-	if err := s.plan.checkMemory("consumer", dest, tokens, limit, raise); err != nil {
+	if err := s.plan.checkMemory("consumer", dest+own, tokens, limit, raise); err != nil {
 		return nil, err
 	}
 	s.span = dest
@@ -359,6 +360,9 @@ func (s *session) pull(ctx context.Context, worker int, queue <-chan request) er
 
 // arrived checks a request that is here and tells the producer.
 func (s *session) arrived(worker int, request uint64) error {
-	v := s.check(s.current.Load(), worker, request)
+	v, err := s.check(s.current.Load(), worker, request)
+	if err != nil {
+		return err
+	}
 	return s.conn.Send(kindChecked, checked{worker, request, v})
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"kvbench/internal/control"
-	"kvbench/internal/hostmem"
 	"kvbench/internal/units"
 	"kvbench/payload"
 	"kvbench/results"
@@ -24,8 +23,7 @@ type side struct {
 	conn  *control.Conn
 	span  int64 // memory of one worker
 
-	memories []transport.Memory // by worker
-	mem      []*hostmem.Buffer  // of them, what is not the endpoints' own
+	memories []*memory // by worker
 
 	initiators []*initiator
 	targets    []*target
@@ -40,46 +38,30 @@ type side struct {
 func (s *side) place(ctx context.Context, e transport.Endpoint) error {
 	worker := len(s.memories)
 	start := time.Now()
-	m, err := s.memory(e)
+	m, err := s.makeMemory(e)
 	if err != nil {
 		return fmt.Errorf("make memory of worker %d: %w", worker, err)
 	}
 	s.memories = append(s.memories, m)
 	const step = 64 << 20 // so that an interrupt need not wait for all of it
-	for at := 0; at < len(m.Bytes); at += step {
+	for at := 0; at < len(m.view); at += step {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		payload.Noise(m.Bytes[at:min(at+step, len(m.Bytes))], s.plan.RunID+uint64(worker)*uint64(s.span)+uint64(at))
+		payload.Noise(m.view[at:min(at+step, len(m.view))], s.plan.RunID+uint64(worker)*uint64(s.span)+uint64(at))
+	}
+	if err := m.load(); err != nil {
+		return fmt.Errorf("fill memory of worker %d: %w", worker, err)
 	}
 	s.setup.MemoryBytes += m.Size()
 	s.setup.AllocateSeconds += time.Since(start).Seconds()
 	return nil
 }
 
-// memory is what the endpoint makes, where it has its own way, or the host's.
-func (s *side) memory(e transport.Endpoint) (transport.Memory, error) {
-	if a, ok := e.(transport.Allocator); ok && s.span > 0 {
-		m, err := a.Allocate(s.span)
-		if !errors.Is(err, transport.ErrUnsupported) {
-			return m, err
-		}
-	}
-	mem, err := hostmem.Alloc(s.span, hostmem.Options{HugePages: s.plan.HugePages, Lock: s.plan.Lock})
-	if err != nil {
-		return transport.Memory{}, err
-	}
-	s.mem = append(s.mem, mem)
-	return transport.HostBytes(mem.Bytes), nil
-}
-
-// image is a worker's memory.
-func (s *side) image(worker int) []byte { return s.memories[worker].Bytes }
-
 // register makes a worker's memory known to an endpoint.
 func (s *side) register(e transport.Endpoint, worker int) (transport.Region, error) {
 	start := time.Now()
-	r, err := e.Register(s.memories[worker])
+	r, err := e.Register(s.memories[worker].Memory)
 	s.setup.RegisterSeconds += time.Since(start).Seconds()
 	if err != nil {
 		return r, fmt.Errorf("register memory of worker %d: %w", worker, err)
@@ -165,6 +147,7 @@ func (s *side) path() transport.Path {
 			path = p
 			continue
 		}
+		path.Staging = addStaging(path.Staging, p.Staging)
 		path.Counters.Packets += p.Counters.Packets
 		path.Counters.Retransmits += p.Counters.Retransmits
 		path.Counters.ReceiveWindowLimited = max(path.Counters.ReceiveWindowLimited, p.Counters.ReceiveWindowLimited)
@@ -202,33 +185,60 @@ func (s *side) disconnect() error {
 // close gives everything back.
 func (s *side) close() error {
 	err := s.disconnect()
-	s.memories = nil
-	for _, m := range s.mem {
-		err = errors.Join(err, m.Close())
+	for _, m := range s.memories {
+		err = errors.Join(err, m.close())
 	}
-	s.mem = nil
+	s.memories = nil
 	return err
 }
 
 // fill prepares the bytes of a request.
-func (s *side) fill(c *cell, worker int, request uint64) {
-	s.meter.leaveOut(func() { c.plan.Fill(s.image(worker), s.plan.RunID, request, s.plan.Verify) })
+func (s *side) fill(c *cell, worker int, request uint64) (err error) {
+	m := s.memories[worker]
+	s.meter.leaveOut(func() {
+		c.plan.Fill(m.view, s.plan.RunID, request, s.plan.Verify)
+		err = m.load()
+	})
+	if err != nil {
+		return fmt.Errorf("fill memory of worker %d: %w", worker, err)
+	}
+	return nil
 }
 
 // check looks at the bytes that arrived.
-func (s *side) check(c *cell, worker int, request uint64) (v payload.Verdict) {
-	s.meter.leaveOut(func() { v = c.plan.Check(s.image(worker), s.plan.RunID, request, s.plan.Verify) })
-	return v
+func (s *side) check(c *cell, worker int, request uint64) (v payload.Verdict, err error) {
+	m := s.memories[worker]
+	s.meter.leaveOut(func() {
+		if err = m.fetch(); err == nil {
+			v = c.plan.Check(m.view, s.plan.RunID, request, s.plan.Verify)
+		}
+	})
+	if err != nil {
+		return v, fmt.Errorf("read memory of worker %d: %w", worker, err)
+	}
+	return v, nil
 }
 
-// pick returns the transport of that name.
-func pick(transports []transport.Transport, name string) (transport.Transport, error) {
+// pick returns the first transport of a name that moves memory of a kind. One that
+// moves device memory by itself stands before one that stages it.
+func pick(transports []transport.Transport, name string, kind transport.MemoryKind) (transport.Transport, error) {
 	var names []string
+	var kinds []transport.MemoryKind // of that name
 	for _, t := range transports {
-		if t.Name() == name {
-			return t, nil
+		if !slices.Contains(names, t.Name()) {
+			names = append(names, t.Name())
 		}
-		names = append(names, t.Name())
+		if t.Name() != name {
+			continue
+		}
+		if can := t.Capabilities().Memory; slices.Contains(can, kind) {
+			return t, nil
+		} else {
+			kinds = append(kinds, can...)
+		}
+	}
+	if len(kinds) > 0 {
+		return nil, fmt.Errorf("transport %s moves no %s memory, only %v: %w", name, kind, kinds, transport.ErrUnsupported)
 	}
 	return nil, fmt.Errorf("transport %q is not known to this build, which has %v", name, names)
 }
@@ -247,9 +257,6 @@ func usable(ctx context.Context, t transport.Transport, p Plan) error {
 		}
 	}
 	can := t.Capabilities()
-	if !slices.Contains(can.Memory, transport.HostMemory) {
-		return fmt.Errorf("transport %s moves %s memory only, and a run makes host memory only so far: %w", t.Name(), can.Memory[0], transport.ErrUnsupported)
-	}
 	if p.Direction == Push && !can.Write || p.Direction == Pull && !can.Read {
 		return &PlanError{fmt.Errorf("transport %s cannot %s: %w", t.Name(), p.Direction, transport.ErrUnsupported)}
 	}

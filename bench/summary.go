@@ -25,15 +25,18 @@ type Assumptions struct {
 // Summarize turns an outcome into a record. why is what ended the run early, or nil.
 func Summarize(o *Outcome, a Assumptions, why error) (*results.Run, error) {
 	run := &results.Run{
-		Schema:    results.Schema,
-		ID:        fmt.Sprintf("%016x", o.Plan.RunID),
-		Started:   o.Started.UTC().Format(time.RFC3339),
-		Complete:  why == nil,
-		Producer:  o.Producer,
-		Consumer:  o.Consumer,
-		Transport: results.Transport{Name: o.Plan.Transport, Streams: max(1, o.Plan.Config.Streams), Path: o.Path, Consumer: o.PeerPath},
-		Cells:     []results.Cell{},
-		Streams:   o.Streams,
+		Schema:   results.Schema,
+		ID:       fmt.Sprintf("%016x", o.Plan.RunID),
+		Started:  o.Started.UTC().Format(time.RFC3339),
+		Complete: why == nil,
+		Producer: o.Producer,
+		Consumer: o.Consumer,
+		Transport: results.Transport{
+			Name: o.Plan.Transport, Streams: max(1, o.Plan.Config.Streams), Memory: o.Plan.Memory, GPUPath: gpuPath(o.Plan.Memory, o.Path),
+			Path: o.Path, Consumer: o.PeerPath,
+		},
+		Cells:   []results.Cell{},
+		Streams: o.Streams,
 	}
 	if why != nil {
 		run.Incomplete = why.Error()
@@ -60,6 +63,7 @@ func Summarize(o *Outcome, a Assumptions, why error) (*results.Run, error) {
 		if err != nil {
 			return nil, err
 		}
+		predictStaged(&c, run.Transport)
 		run.Producer.CPUSeconds += c.CPU.ProducerSeconds
 		run.Consumer.CPUSeconds += c.CPU.ConsumerSeconds
 		run.Cells = append(run.Cells, c)

@@ -19,10 +19,37 @@ type TransportState struct {
 	Lanes        []transport.Lane
 }
 
+// Label is the name, with the memory where several transports of the name have
+// different ones.
+func (t TransportState) Label() string {
+	can := t.Capabilities.Memory
+	if slices.Contains(can, transport.HostMemory) || len(can) == 0 || string(can[0]) == t.Name {
+		return t.Name
+	}
+	return fmt.Sprintf("%s (%s memory)", t.Name, can[0])
+}
+
+// CUDAState is what the CUDA driver shows to this process.
+type CUDAState struct {
+	Devices []CUDADevice
+	Version string // the newest CUDA that the driver supports
+	Err     error  // why there is no device; nil where there is one, or nobody asked
+}
+
+// CUDADevice is a GPU as the CUDA driver numbers it.
+type CUDADevice struct {
+	Ordinal     int // as --gpu-device and --memory cuda:N count
+	Name        string
+	MemoryBytes int64
+	PCIAddress  string
+	UUID        string
+}
+
 // DevicesView is what `kvbench devices` shows: what a host has, and which transports
 // and lanes can use it.
 type DevicesView struct {
 	Inventory  hostinfo.Inventory
+	CUDA       CUDAState
 	Transports []TransportState
 }
 
@@ -95,12 +122,27 @@ func (v DevicesView) sections() []section {
 		newSection("", "GIDs of RDMA ports", gidsOf(ports), gidColumns, nil).optional(),
 		newSection("", "Counters of RDMA ports", countersOf(ports), counterColumns, nil).optional(),
 		newSection("gpu", "GPUs", i.GPUs, gpuColumns, nil).lacking(i.Missing, "gpu"),
+		v.cuda(),
 		newSection("numa", "NUMA nodes", i.NUMA, numaColumns, nil).optional(),
 		newSection("limit", "Limits", limitsOf(i.Limits, i.Missing), limitColumns, limit.fault).optional(),
 		newSection("transport", "Transports of this build", v.Transports, transportColumns, transportFault),
 		newSection("lane", "Lanes", lanesOf(v.Transports), laneColumns, lane.fault).optional(),
 		newSection("missing", "", i.Missing, missingColumns, nil),
 	}
+}
+
+// cuda lists what the CUDA driver shows, or says why there is nothing.
+func (v DevicesView) cuda() section {
+	var rows []cudaRow
+	for _, d := range v.CUDA.Devices {
+		rows = append(rows, cudaRow{d, v.CUDA.Version})
+	}
+	s := newSection("cuda", "CUDA devices", rows, cudaColumns, nil)
+	if v.CUDA.Err == nil {
+		return s.optional()
+	}
+	s.faults = append(s.faults, "none: "+v.CUDA.Err.Error())
+	return s
 }
 
 // section is one kind: its rows, and the sentences under them. Without a kind it

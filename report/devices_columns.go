@@ -1,6 +1,7 @@
 package report
 
 import (
+	"strconv"
 	"strings"
 
 	"kvbench/internal/hostinfo"
@@ -42,6 +43,21 @@ var gpuColumns = []column[hostinfo.GPU]{
 	{"uuid", "", func(g hostinfo.GPU) Cell { return word(g.UUID) }},
 }
 
+// cudaRow is a device with the driver that shows it.
+type cudaRow struct {
+	CUDADevice
+	version string
+}
+
+var cudaColumns = []column[cudaRow]{
+	{"ordinal", "cuda:N", func(d cudaRow) Cell { return Cell{d.Ordinal, strconv.Itoa(d.Ordinal)} }},
+	{"name", "device", func(d cudaRow) Cell { return word(d.Name) }},
+	{"memory_bytes", "memory", func(d cudaRow) Cell { return size(d.MemoryBytes) }},
+	{"pci_address", "PCI", func(d cudaRow) Cell { return word(d.PCIAddress) }},
+	{"cuda_version", "driver for CUDA", func(d cudaRow) Cell { return word(d.version) }},
+	{"uuid", "", func(d cudaRow) Cell { return word(d.UUID) }},
+}
+
 var numaColumns = []column[hostinfo.NUMANode]{
 	{"numa_node", "node", func(n hostinfo.NUMANode) Cell { return numaNode(n.Number) }},
 	{"cpus", "CPUs", func(n hostinfo.NUMANode) Cell { return word(n.CPUs) }},
@@ -70,9 +86,9 @@ var transportColumns = []column[TransportState]{
 // transportFault has the reason and the mend in one, as Probe gives them.
 func transportFault(t TransportState) (string, hostinfo.Fault) {
 	if t.Err == nil {
-		return t.Name, hostinfo.Fault{}
+		return t.Label(), hostinfo.Fault{}
 	}
-	return t.Name, hostinfo.Fault{Reason: t.Err.Error()}
+	return t.Label(), hostinfo.Fault{Reason: t.Err.Error()}
 }
 
 type lane struct {

@@ -8,7 +8,6 @@ import (
 
 	"kvbench/internal/units"
 	"kvbench/results"
-	"kvbench/transport"
 )
 
 // Run is the table of a run: a row a cell.
@@ -34,6 +33,8 @@ func Run(r *results.Run) Table {
 		{"limiter", ""},
 		{"checked", ""},
 		{"mismatched", ""},
+		{"predicted_staged_seconds", ""},
+		{"ratio_staged", ""},
 	}}
 	both := false
 	for _, c := range r.Cells {
@@ -54,6 +55,7 @@ func Run(r *results.Run) Table {
 func runRow(c results.Cell) []Cell {
 	specSeconds, specRatio := predictionCells(c.Predicted.Spec)
 	fitSeconds, fitRatio := predictionCells(c.Predicted.Fit)
+	stagedSeconds, stagedRatio := predictionCells(c.Predicted.Staged)
 	seconds, ratio := fitSeconds, fitRatio
 	if c.Predicted.Fit == nil {
 		seconds, ratio = specSeconds, specRatio
@@ -80,6 +82,7 @@ func runRow(c results.Cell) []Cell {
 		{c.Verdict.Limiter, ""},
 		{c.Verify.Checked, ""},
 		{c.Verify.Mismatched, ""},
+		stagedSeconds, stagedRatio,
 	}
 }
 
@@ -99,7 +102,8 @@ func predictionCells(p *results.Prediction) (seconds, ratio Cell) {
 
 // runNotes are the lines under a run's table.
 func runNotes(r *results.Run) []string {
-	notes := []string{fmt.Sprintf("path: %s, %s to %s", pathText(r.Transport.Path), r.Producer.Host.Hostname, r.Consumer.Host.Hostname)}
+	notes := []string{fmt.Sprintf("path: %s, %s to %s", pathText(r.Transport), r.Producer.Host.Hostname, r.Consumer.Host.Hostname)}
+	notes = append(notes, stagingNotes(r.Transport)...)
 	if r.Link != nil {
 		notes = append(notes, fmt.Sprintf("spec: %s at %s, %.4f of it payload (%s)", r.Link.Name, units.BitRate(r.Link.BytesPerSecond), r.Link.FramingFactor, r.Link.FramingBasis))
 	}
@@ -149,6 +153,9 @@ func cellNotes(c results.Cell) (notes []string) {
 	if o := c.Overlap; o != nil {
 		add("under a prefill of %s, exposed %s%s", units.Seconds(o.PrefillSeconds), estimateText(o.Exposed50, units.Seconds), exposedText(o))
 	}
+	if p := c.Predicted.Staged; p != nil {
+		add("the pipeline of stages takes %s by what each did alone (ratio %.3f)", units.Seconds(p.Seconds), p.Ratio)
+	}
 	if c.Load != nil {
 		add("%s", loadText(c.Load))
 	}
@@ -192,13 +199,16 @@ func loadText(l *results.Load) string {
 }
 
 // pathText names what carried the data, and what stood in for what its name promises.
-func pathText(p transport.Path) string {
-	text := p.Lane
-	if p.Protocol != "" {
-		text += " by " + p.Protocol
+func pathText(t results.Transport) string {
+	text := t.Lane
+	if t.Protocol != "" {
+		text += " by " + t.Protocol
 	}
-	if p.SoftwareDevice {
+	if t.SoftwareDevice {
 		text += " (software RDMA: it says nothing about hardware)"
+	}
+	if t.GPUPath == results.Staged {
+		text += ", GPU memory staged through host memory"
 	}
 	return text
 }

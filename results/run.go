@@ -53,10 +53,20 @@ type Setup struct {
 type Transport struct {
 	Name    string `json:"name"`
 	Streams int    `json:"streams"` // connections of one request
+	// Memory is where the KV cache lay; empty in older records is host.
+	Memory transport.MemoryKind `json:"memory,omitempty"`
+	// GPUPath is Staged or Direct for GPU memory, and empty for host memory.
+	GPUPath string `json:"gpu_path,omitempty"`
 	transport.Path
 	// Consumer is the other end's view of the same path.
 	Consumer transport.Path `json:"consumer"`
 }
+
+// The ways in which GPU memory is moved.
+const (
+	Staged = "staged" // through pinned host memory
+	Direct = "direct" // by what carries the data
+)
 
 // Link is what the spec prediction assumed.
 type Link struct {
@@ -196,6 +206,8 @@ type Latencies struct {
 type Predictions struct {
 	Spec *Prediction `json:"spec"`
 	Fit  *Prediction `json:"fit"`
+	// Staged is the pipeline of a staged path, from what its stages did alone.
+	Staged *Prediction `json:"staged,omitempty"`
 }
 
 // Overlap is what layer-wise overlap with an emulated prefill left exposed.

@@ -65,6 +65,17 @@ type Allocator interface {
 	Free(m Memory) error
 }
 
+// Copier is implemented by an endpoint whose Allocate returns memory that Go must not
+// touch. Its copies have ended when they return. They may be slow: callers keep them
+// apart from transfers.
+type Copier interface {
+	// CopyIn copies from to the memory at off. A range outside the memory is
+	// ErrBounds; memory that Allocate did not return is ErrRegion.
+	CopyIn(m Memory, off int64, from []byte) error
+	// CopyOut copies the memory at off to to. Its errors are those of CopyIn.
+	CopyOut(m Memory, off int64, to []byte) error
+}
+
 // Address says how to reach a Listener. Its content belongs to the transport; it
 // may hold a secret that admits the dialler, so it travels only on an
 // authenticated control channel.
@@ -79,6 +90,7 @@ type Capabilities struct {
 	Write        bool         // the initiator can write the target's memory
 	Read         bool         // the initiator can read the target's memory
 	Memory       []MemoryKind // kinds of memory that can be registered
+	HostBytes    int64        // host memory that each side of a connection takes beside what is registered
 	SameHostOnly bool         // both processes must run on one host
 	MaxStreams   int          // largest Config.Streams; 0 is no limit
 }
@@ -145,6 +157,9 @@ type Config struct {
 	// Operation is how a transfer is carried out, where a transport has several
 	// ways. Empty is the transport's choice.
 	Operation string `json:"operation,omitempty"`
+	// GPU is the CUDA device of this side in whose memory Allocate makes memory, as
+	// this process counts its devices. Each side has its own.
+	GPU int `json:"-"`
 	// Device is the device of this side that must carry the data. Empty leaves it to
 	// the transport. Each side has its own.
 	Device string `json:"-"`
@@ -204,7 +219,8 @@ type Endpoint interface {
 	Close() error
 }
 
-// Initiator posts transfers. Post and Poll are called from one goroutine.
+// Initiator posts transfers. Post and Poll are called one at a time, and Poll and Wait
+// are: Wait may be under way while something is posted.
 type Initiator interface {
 	Endpoint
 	// Import makes the regions of the target's advertisement known, in the
@@ -330,8 +346,37 @@ type Path struct {
 	// SoftwareDevice for an RDMA device, or messages for one-sided operations.
 	Emulated       bool           `json:"emulated"`
 	SoftwareDevice bool           `json:"software_device,omitempty"`
-	Counters       Counters       `json:"counters"` // of this side as a sender, over the connection's life
+	Counters       Counters       `json:"counters"`          // of this side as a sender, over the connection's life
+	Staging        *Staging       `json:"staging,omitempty"` // of device memory that went through host memory
 	Details        map[string]any `json:"details,omitempty"`
+}
+
+// Staging says how device memory went through host memory: in chunks, each from
+// device to host at its source, over the wire, and from host to device at its
+// destination, with several chunks under way at a time. A side knows its own copies,
+// and the initiator the wire.
+type Staging struct {
+	ChunkBytes  int64     `json:"chunk_bytes"`  // the most of one chunk
+	PinnedBytes int64     `json:"pinned_bytes"` // host memory of this side that chunks go through
+	PinSeconds  float64   `json:"pin_seconds"`  // that making it took, outside every measurement
+	ToHost      StageTime `json:"device_to_host"`
+	Wire        StageTime `json:"wire"`
+	FromHost    StageTime `json:"host_to_device"`
+}
+
+// StageTime is what one stage of staging took at one side.
+type StageTime struct {
+	Chunks int64 `json:"chunks"`
+	Bytes  int64 `json:"bytes"`
+	// Seconds is the sum of the chunks' own times: a copy's by the device's clock, and
+	// the wire's from when a chunk was posted and the one before it delivered.
+	Seconds float64 `json:"seconds"`
+	// BytesPerSecond is Bytes over Seconds, 0 before there are any.
+	BytesPerSecond float64 `json:"bytes_per_second"`
+	// What the stage did alone when the connection was made: the startup of a chunk and
+	// the bandwidth. Both are 0 where that was not timed at this side.
+	AloneAlpha     float64 `json:"alone_alpha_seconds"`
+	AloneBandwidth float64 `json:"alone_bytes_per_second"`
 }
 
 // Counters are what a lane's device or kernel counted. What it does not count is zero.

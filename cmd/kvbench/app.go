@@ -15,6 +15,7 @@ import (
 	"kvbench/transport"
 	"kvbench/transport/cuda"
 	"kvbench/transport/rdma"
+	"kvbench/transport/staged"
 	"kvbench/transport/tcp"
 )
 
@@ -27,9 +28,10 @@ const (
 	exitCorrupt = 4 // data arrived wrong
 )
 
-// transports lists what this build can move data with.
+// transports lists what this build can move data with. One that moves GPU memory by
+// itself would stand before the one of its name that stages it.
 func transports() []transport.Transport {
-	return []transport.Transport{tcp.New(), rdma.New(), cuda.New()}
+	return []transport.Transport{tcp.New(), rdma.New(), cuda.New(), staged.Over(tcp.New()), staged.Over(rdma.New())}
 }
 
 // app is one invocation of the program.

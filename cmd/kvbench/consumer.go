@@ -27,6 +27,7 @@ type consumerFlags struct {
 	insecure    bool
 	tls         tlsFlags
 	device      string
+	gpu         int
 	untilEOF    bool
 }
 
@@ -54,6 +55,7 @@ through.`,
 	flags.StringVar(&f.token, "token", "", "secret that producers must know")
 	flags.BoolVar(&f.insecure, "insecure", false, "ask for no token beyond loopback: anyone who reaches the port may use this host's memory")
 	registerDevice(cmd, &f.device)
+	registerGPU(cmd, &f.gpu)
 	f.tls.register(cmd)
 	flags.BoolVar(&f.untilEOF, "until-eof", false, "end when standard input does")
 	flags.Lookup("until-eof").Hidden = true
@@ -103,6 +105,7 @@ func (a *app) consume(ctx context.Context, f *consumerFlags) error {
 		Control:    control.Options{Token: f.token, Build: version(), TLS: secure},
 		Limits:     limits,
 		Device:     f.device,
+		GPU:        f.gpu,
 		Host:       hostinfo.Gather,
 		Log: func(format string, args ...any) {
 			mu.Lock()

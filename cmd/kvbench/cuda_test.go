@@ -1,49 +1,293 @@
 package main
 
 import (
-	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"kvbench/internal/cudadrv/testdouble"
+	"kvbench/transport"
 )
 
-// TestCUDAIsRefused asks for the transport where it cannot be used, in a process
-// whose driver is the library of a folder.
-func TestCUDAIsRefused(t *testing.T) {
-	broken, double := t.TempDir(), t.TempDir()
+// doubleDir holds the test double of libcuda once buildDouble was called.
+var doubleDir string
+
+var buildDouble = sync.OnceValue(func() (err error) {
+	if doubleDir, err = os.MkdirTemp("", "kvbench-double"); err != nil {
+		return err
+	}
+	return testdouble.Build(doubleDir, false)
+})
+
+// withDouble starts kvbench with the test double of libcuda in the driver's place, and
+// skips where that cannot be built.
+func withDouble(t *testing.T, env ...string) launch {
+	t.Helper()
+	err := buildDouble()
+	if errors.Is(err, exec.ErrNotFound) {
+		skipOrFail(t, "cuda-double", err.Error())
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	return launch{env: append([]string{"LD_LIBRARY_PATH=" + doubleDir}, env...)}
+}
+
+// llama70B is a request of 512 tokens of Llama-2-70B: 80 layers, 167.8 MB.
+var llama70B = []string{"--model", "llama-2-70b", "--context", "512", "--calibrate", "off", "--warmup", "1", "--requests", "2", "--verify", "full"}
+
+// TestCUDALoopback moves whole requests between the GPU memory of two processes.
+func TestCUDALoopback(t *testing.T) {
+	for _, direction := range []string{"push", "pull"} {
+		t.Run(direction, func(t *testing.T) {
+			out := filepath.Join(t.TempDir(), "run.json")
+			args := append([]string{"loopback", "--transport", "cuda", "--direction", direction, "--out", out}, llama70B...)
+			withDouble(t).start(t, args...).end(patience).want(t, exitDone)
+			r := readRun(t, out)
+			c := r.Cells[0]
+			if c.Bytes != 167_772_160 || c.Requests != 2 || c.Verify.Checked == 0 || c.Verify.Mismatched != 0 {
+				t.Errorf("%d requests of %d bytes, verification %+v; want 2 of 167772160, all of it right", c.Requests, c.Bytes, c.Verify)
+			}
+			if r.Config["memory"] != "cuda:0" || r.Transport.Lane != "cuda/same device (HBM copy)" || r.Transport.Device != "cuda:0" {
+				t.Errorf("memory %q, lane %q, device %q", r.Config["memory"], r.Transport.Lane, r.Transport.Device)
+			}
+		})
+	}
+}
+
+// TestStagedLoopback moves whole requests between the GPU memory of two processes over
+// TCP, with copies whose rate is known: at 100 MB/s each copy takes far longer than the
+// wire, so that a request of 40 MB takes about 0.42 s where the copies go side by side,
+// and twice that where they do not.
+func TestStagedLoopback(t *testing.T) {
+	const rate = 100e6
+	for _, direction := range []string{"push", "pull"} {
+		t.Run(direction, func(t *testing.T) {
+			out := filepath.Join(t.TempDir(), "run.json")
+			got := withDouble(t, fmt.Sprint("CUDA_DOUBLE_COPY_RATE=", int(rate))).start(t, "loopback", "--memory", "cuda:0", "--direction", direction, "--out", out,
+				"--model", "llama-2-70b", "--context", "128", "--calibrate", "off", "--warmup", "1", "--requests", "5", "--verify", "full").end(patience)
+			got.want(t, exitDone)
+			r := readRun(t, out)
+			c := r.Cells[0]
+			if c.Verify.Checked == 0 || c.Verify.Mismatched != 0 || r.Transport.GPUPath != "staged" || r.Transport.Memory != "cuda" {
+				t.Errorf("verification %+v, %q of %q memory", c.Verify, r.Transport.GPUPath, r.Transport.Memory)
+			}
+			here, there := r.Transport.Staging, r.Transport.Consumer.Staging
+			if here == nil || there == nil {
+				t.Fatal("the record has no stages")
+			}
+			wire, other := here.Wire, there.Wire
+			if direction == "pull" {
+				wire, other = other, wire
+			}
+			moved := 6 * c.Bytes
+			if here.ToHost.Bytes != moved || there.FromHost.Bytes != moved || wire.Bytes != moved || other.Chunks != 0 || here.FromHost.Chunks != 0 || there.ToHost.Chunks != 0 {
+				t.Errorf("stages %+v and %+v, want %d bytes in each", here, there, moved)
+			}
+			// The double never copies faster; how much slower is the machine's affair.
+			for name, s := range map[string]transport.StageTime{"device to host": here.ToHost, "host to device": there.FromHost} {
+				if s.BytesPerSecond > 1.05*rate || s.BytesPerSecond < rate/2 || s.AloneBandwidth > 1.05*rate || s.AloneBandwidth < rate/2 {
+					t.Errorf("%s: %.4g bytes/s, alone %.4g; want about %.4g", name, s.BytesPerSecond, s.AloneBandwidth, rate)
+				}
+			}
+			p := c.Predicted.Staged
+			if p == nil {
+				t.Fatal("no prediction by stages")
+			}
+			if alone := float64(c.Bytes) / rate; p.Seconds < alone || p.Seconds > 1.6*alone || p.Ratio < 0.7 || p.Ratio > 1.5 {
+				t.Errorf("predicted %.4g s where one copy takes %.4g s, measured %.3f of it", p.Seconds, alone, p.Ratio)
+			}
+			for _, says := range []string{"GPU memory staged through host memory", "staged in chunks of up to 4 MiB: device to host", "the pipeline of stages takes"} {
+				if !strings.Contains(got.stdout, says) {
+					t.Errorf("the table does not say %q:\n%s", says, got.stdout)
+				}
+			}
+			kvbench(t, "check", out, "--against", "spec").want(t, exitFailed, "nothing to check against")
+		})
+	}
+}
+
+// TestStagedWholeRequest moves a request of 512 tokens, with streams and a second worker.
+func TestStagedWholeRequest(t *testing.T) {
+	for _, direction := range []string{"push", "pull"} {
+		args := append([]string{"loopback", "--memory", "cuda:1", "--streams", "2", "--concurrency", "2", "--direction", direction}, llama70B...)
+		withDouble(t).start(t, args...).end(patience).want(t, exitDone)
+	}
+}
+
+// TestGPUMemoryIsChecked: a byte that is wrong in GPU memory fails the run, however it
+// got there.
+func TestGPUMemoryIsChecked(t *testing.T) {
+	for _, direction := range []string{"push", "pull"} {
+		for name, c := range map[string]struct{ env, over []string }{
+			"direct": {[]string{"CUDA_DOUBLE_CORRUPT=1"}, []string{"--transport", "cuda"}},
+			"staged": {[]string{damage + "=middle"}, []string{"--memory", "cuda:0"}},
+		} {
+			t.Run(name+" "+direction, func(t *testing.T) {
+				args := append(append([]string{"loopback", "--direction", direction, "--verify", "full"}, small...), c.over...)
+				withDouble(t, c.env...).start(t, args...).end(patience).want(t, exitCorrupt, "data arrived wrong")
+			})
+		}
+	}
+}
+
+// withoutDriver is a folder whose libcuda.so.1 does not load, as where there is none.
+func withoutDriver(t *testing.T) launch {
+	t.Helper()
+	broken := t.TempDir()
 	if err := os.WriteFile(filepath.Join(broken, "libcuda.so.1"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for name, c := range map[string]struct {
-		folder string
-		needs  func() error
-		want   string
-	}{
-		"no driver": {broken, func() error { return nil },
-			"no CUDA driver: libcuda.so.1 not found or not loadable"},
-		"host memory": {double, func() error { return testdouble.Build(double, false) },
-			"transport cuda moves cuda memory only, and a run makes host memory only so far"},
-	} {
+	return launch{env: []string{"LD_LIBRARY_PATH=" + broken}}
+}
+
+// TestNoCUDADriver asks for GPU memory where there is no driver, in this build and in
+// one without cgo.
+func TestNoCUDADriver(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := filepath.Join(t.TempDir(), "kvbench")
+	build := exec.Command("go", "build", "-o", plain, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build without cgo: %v\n%s", err, out)
+	}
+	for name, program := range map[string]string{"cgo": self, "CGO_ENABLED=0": plain} {
 		t.Run(name, func(t *testing.T) {
-			if err := c.needs(); errors.Is(err, exec.ErrNotFound) {
-				skipOrFail(t, "cuda-double", err.Error())
-			} else if err != nil {
-				t.Fatal(err)
+			for _, over := range [][]string{{"--transport", "cuda"}, {"--memory", "cuda:0"}} {
+				withoutDriver(t).startProgram(t, program, append([]string{"loopback"}, over...)...).end(patience).
+					want(t, exitFailed, "no CUDA driver: libcuda.so.1 not found or not loadable")
 			}
-			cmd := exec.Command(os.Args[0], "loopback", "--transport", "cuda", "--model", "llama-3.1-8b", "--context", "1K")
-			cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+c.folder)
-			var stderr bytes.Buffer
-			cmd.Stderr = &stderr
-			err := cmd.Run()
-			var exit *exec.ExitError
-			if !errors.As(err, &exit) || exit.ExitCode() != exitFailed || !strings.Contains(stderr.String(), c.want) {
-				t.Errorf("got %v, %q; want exit status %d and %q", err, stderr.String(), exitFailed, c.want)
+			got := withoutDriver(t).startProgram(t, program, "devices").end(patience)
+			got.want(t, exitDone)
+			if !strings.Contains(got.stdout, "CUDA devices\n  none: no CUDA driver: libcuda.so.1 not found") {
+				t.Errorf("devices does not say that there is no driver:\n%s", got.stdout)
 			}
+		})
+	}
+}
+
+// TestCUDADevices lists what the driver shows.
+func TestCUDADevices(t *testing.T) {
+	got := withDouble(t).start(t, "devices", "--format", "json").end(patience)
+	got.want(t, exitDone)
+	var found []map[string]any
+	for _, r := range got.rows(t) {
+		if r["kind"] == "cuda" {
+			found = append(found, r)
+		}
+	}
+	if len(found) != 2 || found[1]["ordinal"] != 1.0 || found[1]["name"] != "Test double 1" || found[1]["memory_bytes"] != float64(2<<30) ||
+		found[1]["pci_address"] != "0000:11:00.0" || found[1]["cuda_version"] != "12.8" {
+		t.Errorf("CUDA devices %v", found)
+	}
+}
+
+// TestCUDAFailures provokes what users meet. Each has its message and its mend, and
+// ends both sides in order.
+func TestCUDAFailures(t *testing.T) {
+	old := t.TempDir()
+	withDouble(t) // or skip
+	if err := testdouble.Build(old, true); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		env  []string
+		args string
+		says []string
+	}{
+		"no device":           {[]string{"CUDA_DOUBLE_DEVICES=0"}, "--transport cuda", []string{"no CUDA device", "nvidia-smi -L"}},
+		"no device to stage":  {[]string{"CUDA_DOUBLE_DEVICES=0"}, "--memory cuda:0", []string{"no CUDA device", "nvidia-smi -L"}},
+		"hidden devices":      {[]string{"CUDA_VISIBLE_DEVICES="}, "--transport cuda", []string{"no CUDA device", `CUDA_VISIBLE_DEVICES="" hides`}},
+		"no such device":      {nil, "--transport cuda --gpu-device 7", []string{"no CUDA device 7 among the 2 that this process sees"}},
+		"no such to stage":    {nil, "--memory cuda:7", []string{"no CUDA device 7 among the 2 that this process sees"}},
+		"out of memory":       {[]string{"CUDA_DOUBLE_MEMORY=1048576"}, "--transport cuda", []string{"CUDA_ERROR_OUT_OF_MEMORY (2)", "1048576 of 1048576 are free", "nvidia-smi shows it"}},
+		"too little to stage": {[]string{"CUDA_DOUBLE_MEMORY=5000000"}, "--memory cuda:0 --context 128", []string{"CUDA_ERROR_OUT_OF_MEMORY (2)", "5000000 of 5000000 are free"}},
+		"old driver":          {[]string{"LD_LIBRARY_PATH=" + old, "CUDA_DOUBLE_DRIVER=10020"}, "--transport cuda", []string{"CUDA driver too old for cuIpcOpenMemHandle_v2", "CUDA 11.0 or newer is needed"}},
+		"same process":        {[]string{"CUDA_DOUBLE_FAIL=cuIpcOpenMemHandle_v2:0:201"}, "--transport cuda", []string{"does not open in the process that made it"}},
+		"a copy fails":        {[]string{"CUDA_DOUBLE_FAIL=cuMemcpyBatchAsync:0:700"}, "--transport cuda --layout paged", []string{"copy on CUDA device 0", "CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
+		"a staged copy fails": {[]string{"CUDA_DOUBLE_FAIL=cuMemcpyBatchAsync:0:700"}, "--memory cuda:0 --layout paged", []string{"CUDA device 0", "CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
+		"pinning fails":       {[]string{"CUDA_DOUBLE_FAIL=cuMemHostRegister_v2:0:2"}, "--memory cuda:0", []string{"pin 33554432 bytes of host memory for CUDA", "CUDA_ERROR_OUT_OF_MEMORY (2)"}},
+	} {
+		for _, direction := range []string{"push", "pull"} {
+			t.Run(name+" "+direction, func(t *testing.T) {
+				args := with(with([]string{"loopback", "--direction", direction}, small...), strings.Fields(c.args)...)
+				withDouble(t, c.env...).start(t, args...).end(promptly).want(t, exitFailed, c.says...)
+				noneLeft(t)
+			})
+		}
+	}
+	// An old driver stages all the same, copy by copy.
+	withDouble(t, "LD_LIBRARY_PATH="+old, "CUDA_DOUBLE_DRIVER=10020").
+		start(t, with(with([]string{"loopback"}, small...), "--memory", "cuda:0", "--layout", "paged")...).end(patience).want(t, exitDone)
+}
+
+// TestPIDNamespaces has the consumer in a PID namespace of its own, as in a container.
+func TestPIDNamespaces(t *testing.T) {
+	unshare, err := exec.LookPath("unshare")
+	if err != nil || os.Geteuid() != 0 {
+		skipOrFail(t, "pidns", "needs root and unshare, to make a PID namespace")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := withDouble(t)
+	p := l.startProgram(t, unshare, "--pid", "--fork", "--kill-child", self, "consumer", "--listen", "127.0.0.1:0")
+	addr, _ := listeningOn(p.stdout.await(t, "listening on"))
+	for _, direction := range []string{"push", "pull"} {
+		args := with(with([]string{"producer", "--connect", addr, "--direction", direction}, small...), "--transport", "cuda")
+		l.start(t, args...).end(promptly).want(t, exitFailed, "CUDA IPC handles do not cross PID namespaces", "--pid=host (docker)", "hostPID: true")
+	}
+	// Staging needs no handles.
+	l.start(t, with(with([]string{"producer", "--connect", addr}, small...), "--memory", "cuda:0")...).end(promptly).want(t, exitDone)
+}
+
+// TestTwoGPUs has producer and consumer on different devices, which reach each other
+// or do not.
+func TestTwoGPUs(t *testing.T) {
+	for peers, want := range map[string]int{"1": exitDone, "0": exitFailed} {
+		l := withDouble(t, "CUDA_DOUBLE_PEERS="+peers)
+		_, addr := l.consumer(t, "--gpu-device", "1")
+		for _, direction := range []string{"push", "pull"} {
+			out := filepath.Join(t.TempDir(), "run.json")
+			got := l.start(t, with(with([]string{"producer", "--connect", addr, "--direction", direction, "--out", out}, small...), "--transport", "cuda")...).end(promptly)
+			if want == exitFailed {
+				got.want(t, exitFailed, "no peer access from CUDA device", "nvidia-smi topo -p2p r")
+				continue
+			}
+			got.want(t, exitDone)
+			if r := readRun(t, out); r.Transport.Device != "cuda:0" || r.Transport.Consumer.Device != "cuda:1" || r.Transport.GPUPath != "direct" {
+				t.Errorf("%s between %q and %q, %q", direction, r.Transport.Device, r.Transport.Consumer.Device, r.Transport.GPUPath)
+			}
+		}
+	}
+}
+
+// TestMemoryFlags: what can be wrong with where the KV cache lies is said before
+// anything is looked for.
+func TestMemoryFlags(t *testing.T) {
+	for line, says := range map[string]string{
+		"--memory tape":                         `--memory "tape" is not known`,
+		"--memory cuda":                         `--memory "cuda" is not known: choose host, or cuda:N`,
+		"--memory cuda:-1":                      `--memory "cuda:-1" is not known`,
+		"--memory host --transport cuda":        "--memory host with --transport cuda",
+		"--memory cuda:0 --gpu-device 1":        "name two GPUs",
+		"--gpu-device 1":                        "--gpu-device has no effect on host memory",
+		"--gpu-device -1 --transport cuda":      "--gpu-device -1: give the number of a GPU",
+		"--hugepages --memory cuda:0":           "--hugepages has no effect on GPU memory",
+		"--lock --transport cuda":               "--lock has no effect on GPU memory",
+		"--device eth0 --transport cuda":        "--device has no effect on CUDA IPC",
+		"--socket-buffer 1MiB --transport cuda": "--socket-buffer has no effect on CUDA IPC",
+	} {
+		t.Run(line, func(t *testing.T) {
+			kvbench(t, append([]string{"loopback"}, strings.Fields(line)...)...).want(t, exitUsage, says)
 		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"kvbench/transport"
+	"kvbench/transport/staged"
 	"kvbench/transport/tcp"
 )
 
@@ -19,7 +20,8 @@ import (
 // The first two spoil the memory of whoever receives: the target of a WRITE, the
 // initiator of a READ.
 func damaged(how string) []transport.Transport {
-	return []transport.Transport{damagedTransport{tcp.New(), how}}
+	broken := damagedTransport{tcp.New(), how}
+	return []transport.Transport{broken, staged.Over(broken)}
 }
 
 type damagedTransport struct {

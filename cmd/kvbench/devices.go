@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kvbench/internal/cudadrv"
 	"kvbench/internal/hostinfo"
 	"kvbench/report"
 	"kvbench/transport"
@@ -34,7 +35,7 @@ status is 0 whatever is missing.`,
 }
 
 func (a *app) devices(ctx context.Context, format string) error {
-	view := report.DevicesView{Inventory: hostinfo.Inspect()}
+	view := report.DevicesView{Inventory: hostinfo.Inspect(), CUDA: cudaDevices()}
 	for _, t := range a.transports {
 		view.Transports = append(view.Transports, probe(ctx, t))
 	}
@@ -42,6 +43,25 @@ func (a *app) devices(ctx context.Context, format string) error {
 		return view.WriteText(a.out)
 	}
 	return a.print(view.Table(), format)
+}
+
+// cudaDevices asks the CUDA driver for its devices.
+func cudaDevices() report.CUDAState {
+	d, err := cudadrv.Open()
+	if err != nil {
+		return report.CUDAState{Err: err}
+	}
+	s := report.CUDAState{Version: d.Version()}
+	for i := range d.Count() {
+		dev, err := d.Device(i)
+		if err != nil {
+			return report.CUDAState{Err: err}
+		}
+		s.Devices = append(s.Devices, report.CUDADevice{
+			Ordinal: i, Name: dev.Name, MemoryBytes: dev.Memory, PCIAddress: dev.PCIBusID, UUID: dev.UUID.String(),
+		})
+	}
+	return s
 }
 
 // probe asks a transport whether it can be used here, and for its lanes.

@@ -30,10 +30,16 @@ func TestDevices(t *testing.T) {
 	seen := map[string]map[string]any{}
 	for _, r := range listed.rows(t) {
 		name, _ := r["name"].(string)
+		if memory, _ := r["memory"].([]any); len(memory) == 1 && memory[0] == "cuda" && name != "cuda" {
+			name += " staged"
+		}
 		seen[fmt.Sprint(r["kind"], " ", name)] = r
 	}
 	if r := seen["transport tcp"]; r["usable"] != true || r["write"] != true || r["read"] != true || r["reason"] != nil {
 		t.Errorf("tcp: %v", r)
+	}
+	if r := seen["transport tcp staged"]; r["same_host_only"] != false {
+		t.Errorf("tcp for GPU memory: %v", r)
 	}
 	loopback := false
 	for _, r := range seen {

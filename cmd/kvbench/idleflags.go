@@ -102,6 +102,21 @@ var idleFlags = []idle{
 		"on lane shm, whose memory UCX makes (UCX_ALLOC_PRIO): leave it out",
 	},
 	{
+		runCommands, []string{"gpu-device"},
+		func(s settings) bool { return s.is("memory", "host") && !s.is("transport", "cuda") },
+		"on host memory: add --memory cuda:0, or --transport cuda",
+	},
+	{
+		runCommands, []string{"hugepages", "lock"},
+		func(s settings) bool { return !s.is("memory", "host") || s.is("transport", "cuda") },
+		"on GPU memory: leave it out",
+	},
+	{
+		runCommands, []string{"socket-buffer", "device"},
+		func(s settings) bool { return s.is("transport", "cuda") },
+		"on CUDA IPC, which uses no network: leave it out",
+	},
+	{
 		runCommands, []string{"requests"},
 		func(s settings) bool { return !s.is("duration", "0s") },
 		"beside --duration, which measures for so long instead: leave one of the two out",
@@ -234,6 +249,7 @@ var bounds = []bound{
 	{[]string{"tp", "pp", "gpus", "concurrency", "streams", "requests", "max-sessions"}, func(v float64) bool { return v >= 1 }, "give at least 1"},
 	{[]string{"tp-decode", "pp-decode"}, func(v float64) bool { return v >= 1 }, "give at least 1, or leave it out for as many as at prefill"},
 	{[]string{"block-tokens"}, func(v float64) bool { return v >= 1 }, "a block has at least one token; 16 is usual"},
+	{[]string{"gpu-device"}, func(v float64) bool { return v >= 0 }, "give the number of a GPU, from 0"},
 	{[]string{"warmup"}, func(v float64) bool { return v >= 0 }, "give 0 or more"},
 	{[]string{"mtu"}, func(v float64) bool { return v >= 0 }, "give bytes, such as 1500"},
 	{[]string{"alpha", "gamma"}, func(v float64) bool { return v >= 0 && v <= 3600 }, "give a time from 0 to 3600 seconds"},

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,15 +24,16 @@ func (a *app) loopbackCommand() *cobra.Command {
 		Use:   "loopback",
 		Short: "Run a consumer and a producer on this machine",
 		Long: `loopback starts a consumer as a second process on this machine, runs the
-workload against it, and ends it. It measures this host's memory and TCP stack, not
-a network.`,
+workload against it, and ends it. It measures this host's memory and TCP stack, or its
+GPUs, not a network.`,
 		Example: `  kvbench loopback
-  kvbench loopback --model llama-3.1-8b --context 1K,8K --verify full --out run.json`,
+  kvbench loopback --model llama-3.1-8b --context 1K,8K --verify full --out run.json
+  kvbench loopback --transport cuda`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var peer *consumerProcess
 			err := a.measure(cmd, &f, func(ctx context.Context) (*bench.Producer, error) {
 				var err error
-				if peer, err = startConsumer(ctx, f.device); err != nil {
+				if peer, err = startConsumer(ctx, "--device", f.device, "--gpu-device", strconv.Itoa(f.memory.gpu)); err != nil {
 					return nil, err
 				}
 				return &bench.Producer{
@@ -62,13 +64,14 @@ type consumerProcess struct {
 }
 
 // startConsumer starts a consumer on a port of its own, with a token of its own.
-func startConsumer(ctx context.Context, device string) (*consumerProcess, error) {
+func startConsumer(ctx context.Context, flags ...string) (*consumerProcess, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program to start the consumer: %w", err)
 	}
 	p := &consumerProcess{token: control.NewToken(), done: make(chan error, 1)}
-	p.cmd = exec.Command(self, "consumer", "--listen", "127.0.0.1:0", "--once", "--until-eof", "--device", device)
+	p.cmd = exec.Command(self, "consumer", "--listen", "127.0.0.1:0", "--once", "--until-eof")
+	p.cmd.Args = append(p.cmd.Args, flags...)
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "KVBENCH_") { // meant for this process, not for that one
 			p.cmd.Env = append(p.cmd.Env, v)

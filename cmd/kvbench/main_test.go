@@ -53,7 +53,9 @@ func TestMain(m *testing.M) {
 			os.Unsetenv(name)
 		}
 	}
-	os.Exit(m.Run())
+	status := m.Run()
+	os.RemoveAll(doubleDir)
+	os.Exit(status)
 }
 
 // requireVar lists what must be testable here: netns, say. Elsewhere a test that

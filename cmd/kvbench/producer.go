@@ -53,7 +53,7 @@ func (a *app) producerCommand() *cobra.Command {
 // and print its record. reach makes the consumer reachable, once everything that
 // can be wrong with the flags has been looked at.
 func (a *app) measure(cmd *cobra.Command, f *runFlags, reach func(context.Context) (*bench.Producer, error)) error {
-	plan, load, err := f.plan()
+	plan, load, err := f.plan(cmd.Flags().Changed)
 	if err != nil {
 		return err
 	}

@@ -33,6 +33,7 @@ type runFlags struct {
 	verify      string
 	hugePages   bool
 	lock        bool
+	memory      memoryFlags
 
 	transport    string
 	streams      int
@@ -64,19 +65,21 @@ func (f *runFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.verify, "verify", "stamp", "what is checked of the bytes that arrive: none, stamp (both ends of each block) or full")
 	flags.BoolVar(&f.hugePages, "hugepages", false, "ask the kernel for transparent huge pages on both sides")
 	flags.BoolVar(&f.lock, "lock", false, "lock the memory, so that it cannot be swapped out")
-	flags.StringVar(&f.transport, "transport", "tcp", "what carries the data: tcp or rdma (UCX)")
+	f.memory.register(cmd)
+	flags.StringVar(&f.transport, "transport", "tcp", "what carries the data: tcp, rdma (UCX), or cuda (CUDA IPC between GPUs of one host)")
 	registerDevice(cmd, &f.device)
 	flags.StringVar(&f.lane, "lane", "", "rdma: what must carry the data, rc, dc, ud, tcp or shm (default: any RDMA lane); a run on another fails")
 	flags.StringVar(&f.rdmaOp, "rdma-op", "", "rdma: put or am (active messages) to push, get to pull (default: put, get)")
-	flags.IntVar(&f.streams, "streams", 1, "TCP connections that share each transfer")
+	flags.IntVar(&f.streams, "streams", 1, "connections (tcp) or CUDA streams (cuda) that share each transfer")
 	flags.BoolVar(&f.busyPoll, "busy-poll", false, "spin for data instead of sleeping")
 	flags.StringVar(&f.socketBuffer, "socket-buffer", "", "socket buffer of each connection, such as 4MiB (default: the kernel's choice)")
 	flags.StringVar(&f.out, "out", "", "file for the run record (JSON)")
 	registerFormat(cmd, &f.format)
 }
 
-// plan reads the flags into a plan and a load. Every error is the caller's mistake.
-func (f *runFlags) plan() (bench.Plan, bench.Load, error) {
+// plan reads the flags into a plan and a load; given says which were set. Every error
+// is the caller's mistake.
+func (f *runFlags) plan(given func(flag string) bool) (bench.Plan, bench.Load, error) {
 	p := bench.Plan{
 		Transport: f.transport,
 		Workers:   f.concurrency,
@@ -86,6 +89,10 @@ func (f *runFlags) plan() (bench.Plan, bench.Load, error) {
 	}
 	l := bench.Load{Requests: f.requests, Duration: f.duration, Warmup: f.warmup, Seed: f.shape.seed}
 	var err error
+	if p.Memory, err = f.memory.parse(f.transport, given); err != nil {
+		return p, l, err
+	}
+	p.Config.GPU = f.memory.gpu
 	if l.Rate, err = parseArrivals(f.rate); err != nil {
 		return p, l, err
 	}

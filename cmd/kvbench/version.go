@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kvbench/report"
 	"kvbench/transport"
 )
 
@@ -50,7 +51,8 @@ func (a *app) versionCommand() *cobra.Command {
 				} else if l, ok := t.(transport.Library); ok {
 					state += ", " + l.Library()
 				}
-				fmt.Fprintf(a.out, "transport %s: %s\n", t.Name(), state)
+				label := report.TransportState{Name: t.Name(), Capabilities: t.Capabilities()}.Label()
+				fmt.Fprintf(a.out, "transport %s: %s\n", label, state)
 			}
 			return nil
 		},

@@ -6,7 +6,8 @@ import (
 	"unsafe"
 )
 
-// Copies collects copies between places in device memory for one stream. Its
+// Copies collects copies for one stream, between places in device memory or between
+// device memory and pinned host memory. Its
 // memory is used again, so that adding to it allocates nothing once it has grown.
 type Copies struct {
 	to, from []DevicePointer
@@ -47,16 +48,24 @@ var (
 	batchFirst      = new(uintptr) // the attributes hold from copy 0 on
 )
 
-// Copy adds the copies to the stream: with one call where the driver takes
-// batches, and with one call each where it does not.
-func (s *Stream) Copy(c *Copies) error {
+// Copy adds copies within device memory to the stream: with one call where the driver
+// takes batches, and with one call each where it does not.
+func (s *Stream) Copy(c *Copies) error { return s.copy(c, symMemcpyDtoDAsync) }
+
+// CopyToHost is Copy from device memory to pinned host memory.
+func (s *Stream) CopyToHost(c *Copies) error { return s.copy(c, symMemcpyDtoHAsync) }
+
+// CopyFromHost is Copy from pinned host memory to device memory.
+func (s *Stream) CopyFromHost(c *Copies) error { return s.copy(c, symMemcpyHtoDAsync) }
+
+func (s *Stream) copy(c *Copies, one symbol) error {
 	if c.Len() > 1 && s.driver.Batches() {
 		if err := s.copyBatch(c); !errors.Is(err, notSupported) {
 			return err
 		}
 	}
 	for i, n := range c.sizes {
-		if err := s.call(symMemcpyDtoDAsync, uintptr(c.to[i]), uintptr(c.from[i]), n, s.handle); err != nil {
+		if err := s.call(one, uintptr(c.to[i]), uintptr(c.from[i]), n, s.handle); err != nil {
 			return err
 		}
 	}

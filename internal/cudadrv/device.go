@@ -13,6 +13,7 @@ type Device struct {
 	Name     string
 	UUID     UUID   // the same in every process
 	PCIBusID string // domain:bus:device.function
+	Memory   int64  // bytes
 
 	handle int32
 }
@@ -41,6 +42,11 @@ func (d *Driver) Device(ordinal int) (Device, error) {
 		return dev, err
 	}
 	dev.PCIBusID = goString(&bus[0])
+	var memory uintptr
+	if err := d.call(symDeviceTotalMem, uintptr(unsafe.Pointer(&memory)), uintptr(dev.handle)); err != nil {
+		return dev, err
+	}
+	dev.Memory = int64(memory)
 	return dev, nil
 }
 

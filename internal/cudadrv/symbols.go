@@ -13,6 +13,7 @@ const (
 	symDeviceGetName
 	symDeviceGetUUID
 	symDeviceGetPCIBusID
+	symDeviceTotalMem
 	symDeviceCanAccessPeer
 	symDevicePrimaryCtxRetain
 	symCtxSetCurrent
@@ -20,6 +21,8 @@ const (
 	symMemFree
 	symMemGetInfo
 	symMemGetAddressRange
+	symMemHostRegister
+	symMemHostUnregister
 	symStreamCreate
 	symStreamSynchronize
 	symStreamDestroy
@@ -55,6 +58,7 @@ var symbols = [symbolCount]struct {
 	symDeviceGetName:          {"cuDeviceGetName", 2000},
 	symDeviceGetUUID:          {"cuDeviceGetUuid", 9020},
 	symDeviceGetPCIBusID:      {"cuDeviceGetPCIBusId", 4010},
+	symDeviceTotalMem:         {"cuDeviceTotalMem_v2", 3020},
 	symDeviceCanAccessPeer:    {"cuDeviceCanAccessPeer", 4000},
 	symDevicePrimaryCtxRetain: {"cuDevicePrimaryCtxRetain", 7000},
 	symCtxSetCurrent:          {"cuCtxSetCurrent", 4000},
@@ -62,6 +66,8 @@ var symbols = [symbolCount]struct {
 	symMemFree:                {"cuMemFree_v2", 3020},
 	symMemGetInfo:             {"cuMemGetInfo_v2", 3020},
 	symMemGetAddressRange:     {"cuMemGetAddressRange_v2", 3020},
+	symMemHostRegister:        {"cuMemHostRegister_v2", 6050},
+	symMemHostUnregister:      {"cuMemHostUnregister", 4000},
 	symStreamCreate:           {"cuStreamCreate", 2000},
 	symStreamSynchronize:      {"cuStreamSynchronize", 2000},
 	symStreamDestroy:          {"cuStreamDestroy_v2", 4000},

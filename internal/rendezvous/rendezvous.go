@@ -133,6 +133,10 @@ func (c *Conn) Close() error {
 	return nil
 }
 
+// Net is the socket itself, for messages of another form than Send's. Both sides go
+// over to it between the same two messages.
+func (c *Conn) Net() net.Conn { return c.net }
+
 // LocalAddr is this side's address.
 func (c *Conn) LocalAddr() net.Addr { return c.net.LocalAddr() }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"kvbench/internal/cudadrv"
+	"kvbench/internal/gpumem"
 	"kvbench/transport"
 )
 
@@ -20,6 +21,7 @@ type connection struct {
 	driver  *cudadrv.Driver
 	net     *net.UnixConn
 	regions regionTable
+	*gpumem.Owned
 
 	writing sync.Mutex // one frame at a time
 	out     [frameSize]byte
@@ -34,10 +36,12 @@ type connection struct {
 }
 
 func newConnection(d *cudadrv.Driver, c *net.UnixConn, cfg transport.Config) *connection {
-	return &connection{
+	conn := &connection{
 		cfg: cfg, driver: d, net: c,
 		closing: make(chan struct{}), stopped: make(chan struct{}), dead: make(chan struct{}),
 	}
+	conn.Owned = gpumem.On(cfg.GPU, conn.regions.covers)
+	return conn
 }
 
 // run starts a goroutine whose error ends the connection, unless it has ended.
@@ -91,12 +95,15 @@ func (c *connection) Err() error {
 }
 
 // Close implements transport.Endpoint. When it returns, no registered memory is
-// touched or held open any more; at the target an error says that the initiator
-// has not confirmed it.
+// touched or held open any more, and what Allocate made is freed; at the target an
+// error says that the initiator has not confirmed it, and nothing is freed.
 func (c *connection) Close() error {
 	c.fail(transport.ErrClosed)
 	<-c.dead
-	return c.closeErr
+	if c.closeErr != nil {
+		return c.closeErr // the peer may still hold the memory open
+	}
+	return c.FreeAll()
 }
 
 // send writes a frame.

@@ -19,6 +19,7 @@ type Transport struct{}
 var (
 	_ transport.Transport = Transport{}
 	_ transport.Library   = Transport{}
+	_ transport.Checker   = Transport{}
 )
 
 // New returns the CUDA IPC transport.
@@ -49,6 +50,18 @@ func (Transport) Library() string {
 		return err.Error()
 	}
 	return "CUDA driver " + d.Version()
+}
+
+// Check implements transport.Checker: whether this process sees the device Config.GPU.
+func (Transport) Check(_ context.Context, cfg transport.Config) error {
+	d, err := openDriver()
+	if err != nil {
+		return err
+	}
+	if _, err := d.Device(cfg.GPU); err != nil {
+		return fmt.Errorf("%w: %w", transport.ErrUnavailable, err)
+	}
+	return nil
 }
 
 // Capabilities implements transport.Transport.

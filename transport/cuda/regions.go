@@ -144,6 +144,18 @@ func (t *regionTable) remove(id uint32) {
 	delete(t.byID, id)
 }
 
+// covers reports whether a region lies in a piece of memory.
+func (t *regionTable) covers(at cudadrv.DevicePointer, size int64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range t.byID {
+		if r.pointer < at+cudadrv.DevicePointer(size) && at < r.pointer+cudadrv.DevicePointer(r.size) {
+			return true
+		}
+	}
+	return false
+}
+
 // known reports whether the peer was told of a region.
 func (t *regionTable) known(r *region) bool {
 	t.mu.Lock()

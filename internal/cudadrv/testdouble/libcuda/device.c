@@ -43,6 +43,8 @@ static void start(void)
 	settings.peers = (int)number("CUDA_DOUBLE_PEERS", 1);
 	settings.driver = (int)number("CUDA_DOUBLE_DRIVER", 12080);
 	settings.delay_us = (int)number("CUDA_DOUBLE_DELAY_US", 200);
+	settings.corrupt = (int)number("CUDA_DOUBLE_CORRUPT", 0);
+	settings.copy_rate = number("CUDA_DOUBLE_COPY_RATE", 0);
 	settings.memory = (size_t)number("CUDA_DOUBLE_MEMORY", 2L << 30);
 	for (int i = 0; i < settings.visible; i++)
 		primary[i].device = i;
@@ -152,6 +154,15 @@ CUresult cuDeviceGetPCIBusId(char *id, int size, CUdevice device)
 	return SUCCESS;
 }
 
+CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
+{
+	ENTER("cuDeviceTotalMem_v2");
+	if (device < 0 || device >= settings.visible)
+		return INVALID_DEVICE;
+	*bytes = settings.memory;
+	return SUCCESS;
+}
+
 CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
 {
 	ENTER("cuDeviceCanAccessPeer");
@@ -194,6 +205,8 @@ static const struct {
 	{ILLEGAL_STATE, "CUDA_ERROR_ILLEGAL_STATE", "the operation cannot be performed in the present state"},
 	{NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
 	{ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
+	{ALREADY_REGISTERED, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED", "part or all of the requested memory range is already mapped"},
+	{NOT_REGISTERED, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED", "pointer does not correspond to a registered memory region"},
 	{NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
 };
 

@@ -12,6 +12,8 @@
  *   CUDA_DOUBLE_PEERS=0        no device reaches another
  *   CUDA_DOUBLE_DRIVER=N       driver version, 12080
  *   CUDA_DOUBLE_DELAY_US=N     how late a stream begins its work, 200
+ *   CUDA_DOUBLE_COPY_RATE=N    most bytes a second of a stream's copies from and to the host; 0, the default, is no limit
+ *   CUDA_DOUBLE_CORRUPT=1      copies within device memory get their last byte wrong
  *   CUDA_DOUBLE_FAIL=CALL:NTH:CODE,...  CALL's NTH use in this process returns CODE; 0 is every use
  *   CUDA_VISIBLE_DEVICES       as with the driver: ordinals, in this order
  * Built with -DOLD_DRIVER it lacks what came after CUDA 10.
@@ -44,6 +46,8 @@ enum {
 	ILLEGAL_STATE = 401,
 	NOT_READY = 600,
 	ILLEGAL_ADDRESS = 700,
+	ALREADY_REGISTERED = 712,
+	NOT_REGISTERED = 713,
 	NOT_SUPPORTED = 801,
 };
 
@@ -59,6 +63,8 @@ struct settings {
 	int peers;
 	int driver;
 	int delay_us;
+	int corrupt;
+	long copy_rate;
 	size_t memory;
 };
 
@@ -90,5 +96,8 @@ CUresult copy(int dst_device, uintptr_t dst, int src_device, uintptr_t src, size
 
 /* mapped says whether a device range is. */
 int mapped(CUdeviceptr at, size_t n);
+
+/* pinned says whether host memory is registered. */
+int pinned(uintptr_t at, size_t n);
 
 #endif

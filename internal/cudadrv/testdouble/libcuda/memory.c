@@ -352,6 +352,8 @@ CUresult copy(int dst_device, uintptr_t dst, int src_device, uintptr_t src, size
 	char *to = host_of(dst_device, dst, n), *from = host_of(src_device, src, n);
 	if (to && from)
 		memmove(to, from, n);
+	if (to && from && n && settings.corrupt && dst_device && src_device)
+		to[n - 1] ^= 1;
 	pthread_rwlock_unlock(&lock);
 	return to && from ? SUCCESS : ILLEGAL_ADDRESS;
 }

@@ -32,6 +32,7 @@ struct stream {
 	pthread_cond_t changed;
 	struct work *first, **last;
 	int busy, stop;
+	long debt_ns; /* time that copies were too fast by: the thread's */
 };
 
 /* sticky is an error of the device's, which every later wait returns. */
@@ -48,15 +49,46 @@ static void mark(CUevent e, uint64_t record)
 	pthread_mutex_unlock(&e->mu);
 }
 
-static void execute(struct work *w)
+static long since_ns(struct timespec from)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (now.tv_sec - from.tv_sec) * 1000000000L + now.tv_nsec - from.tv_nsec;
+}
+
+/* MOST_CREDIT is how much of a nap that took too long the next copies may be faster by. */
+#define MOST_CREDIT 200000L
+
+/* settle sleeps off the debt, once that is worth it. */
+static void settle(CUstream s, long least)
+{
+	if (s->debt_ns <= least)
+		return;
+	struct timespec from, nap = {s->debt_ns / 1000000000L, s->debt_ns % 1000000000L};
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	nanosleep(&nap, NULL);
+	s->debt_ns -= since_ns(from);
+	if (s->debt_ns < -MOST_CREDIT)
+		s->debt_ns = -MOST_CREDIT;
+}
+
+static void execute(CUstream s, struct work *w)
 {
 	if (w->event) {
+		settle(s, 0);
 		mark(w->event, w->record);
 		return;
 	}
+	struct timespec from;
+	clock_gettime(CLOCK_MONOTONIC, &from);
 	CUresult result = copy(w->dst_device, w->dst, w->src_device, w->src, w->n);
 	if (result != SUCCESS)
 		__atomic_store_n(&sticky, result, __ATOMIC_SEQ_CST);
+	if (settings.copy_rate && w->dst_device != w->src_device) {
+		long early = (long)((double)w->n / (double)settings.copy_rate * 1e9) - since_ns(from);
+		s->debt_ns += early > 0 ? early : 0; /* a copy that was held up earns nothing */
+		settle(s, 1000000);
+	}
 }
 
 static void *serve(void *arg)
@@ -81,7 +113,7 @@ static void *serve(void *arg)
 		pthread_mutex_unlock(&s->mu);
 		if (idle)
 			usleep((useconds_t)settings.delay_us);
-		execute(w);
+		execute(s, w);
 		free(w);
 		pthread_mutex_lock(&s->mu);
 	}
@@ -254,6 +286,17 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstre
 
 #ifndef OLD_DRIVER
 
+/* one_of_batch tells host memory from device memory by the address, as unified
+ * addressing does. */
+static CUresult one_of_batch(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream s)
+{
+	int to = mapped(dst, n), from = mapped(src, n);
+	if (!s || !n || (!to && !pinned(dst, n)) || (!from && !pinned(src, n)))
+		return INVALID_VALUE;
+	enqueue(s, (struct work){.dst_device = to, .dst = dst, .src_device = from, .src = src, .n = n});
+	return SUCCESS;
+}
+
 typedef struct {
 	int type, id;
 } CUmemLocation;
@@ -271,7 +314,7 @@ CUresult cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
 	if (!count || kinds != 1 || indexes[0] != 0 || attributes[0].order < 1 || attributes[0].order > 3)
 		return INVALID_VALUE;
 	for (size_t i = 0; i < count; i++) {
-		CUresult result = sizes[i] ? device_copy(dsts[i], srcs[i], sizes[i], s) : INVALID_VALUE;
+		CUresult result = one_of_batch(dsts[i], srcs[i], sizes[i], s);
 		if (result != SUCCESS) {
 			*fail = i;
 			return result;

@@ -1,0 +1,75 @@
+package bench
+
+import (
+	"kvbench/model"
+	"kvbench/results"
+	"kvbench/transport"
+)
+
+// addStaging adds what another worker's connection staged. What the stages did alone
+// stays the first worker's.
+func addStaging(s, more *transport.Staging) *transport.Staging {
+	if s == nil || more == nil {
+		return s
+	}
+	sum := *s
+	sum.PinnedBytes += more.PinnedBytes
+	sum.PinSeconds += more.PinSeconds
+	for _, stage := range []struct{ to, from *transport.StageTime }{
+		{&sum.ToHost, &more.ToHost}, {&sum.Wire, &more.Wire}, {&sum.FromHost, &more.FromHost},
+	} {
+		stage.to.Chunks += stage.from.Chunks
+		stage.to.Bytes += stage.from.Bytes
+		stage.to.Seconds += stage.from.Seconds
+		if stage.to.Seconds > 0 {
+			stage.to.BytesPerSecond = float64(stage.to.Bytes) / stage.to.Seconds
+		}
+	}
+	return &sum
+}
+
+// gpuPath says how a run's GPU memory was moved; empty for host memory.
+func gpuPath(memory transport.MemoryKind, p transport.Path) string {
+	switch {
+	case memory != transport.CUDAMemory:
+		return ""
+	case p.Staging != nil:
+		return results.Staged
+	}
+	return results.Direct
+}
+
+// predictStaged fills in what the pipeline of stages is expected to take for a cell's
+// request, from what each stage did alone when the connection was made. Without
+// staging, and under an emulated prefill, which paces the layers, there is nothing.
+func predictStaged(cell *results.Cell, t results.Transport) {
+	cell.Predicted.Staged = nil
+	stages, chunkBytes := stageCosts(t)
+	if stages == nil || cell.Overlap != nil || cell.Layers < 1 {
+		return
+	}
+	layer := cell.Bytes / int64(cell.Layers)
+	chunks := cell.Layers * int(max(1, (layer+chunkBytes-1)/chunkBytes))
+	cell.Predicted.Staged = prediction(interval(cell.Service50), model.Exactly(model.StagedSeconds(stages, chunks, cell.Bytes)))
+}
+
+// stageCosts are the stages of a staged path: the producer's copy to the host, the wire
+// as the initiator saw it, and the consumer's copy from the host. It is nil where one
+// of them is not known.
+func stageCosts(t results.Transport) (stages []model.Cost, chunkBytes int64) {
+	here, there := t.Staging, t.Consumer.Staging
+	if here == nil || there == nil || here.ChunkBytes < 1 {
+		return nil, 0
+	}
+	wire := here.Wire
+	if wire.AloneBandwidth == 0 {
+		wire = there.Wire
+	}
+	for _, s := range []transport.StageTime{here.ToHost, wire, there.FromHost} {
+		if !(s.AloneBandwidth > 0) {
+			return nil, 0
+		}
+		stages = append(stages, model.Cost{AlphaSeconds: s.AloneAlpha, BytesPerSecond: s.AloneBandwidth})
+	}
+	return stages, here.ChunkBytes
+}

@@ -1,0 +1,127 @@
+// Package gpumem is the GPU memory that endpoints of transports make for their
+// callers: what the transports of GPU memory share. It is called by them.
+package gpumem
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"kvbench/internal/cudadrv"
+	"kvbench/transport"
+)
+
+// Owned is the memory that an endpoint has made. An endpoint that embeds it implements
+// transport.Allocator and transport.Copier. Its methods are safe for concurrent use.
+type Owned struct {
+	device int
+	// registered reports whether a region of the endpoint lies in a piece of memory.
+	registered func(at cudadrv.DevicePointer, size int64) bool
+
+	mu    sync.RWMutex // held for reading by copies, so that none outlives its memory
+	at    map[uintptr]*cudadrv.Buffer
+	ended bool
+}
+
+var (
+	_ transport.Allocator = (*Owned)(nil)
+	_ transport.Copier    = (*Owned)(nil)
+)
+
+// On returns an endpoint's memory on a device, of which there is none yet.
+func On(device int, registered func(at cudadrv.DevicePointer, size int64) bool) *Owned {
+	return &Owned{device: device, registered: registered, at: make(map[uintptr]*cudadrv.Buffer)}
+}
+
+// Allocate implements transport.Allocator.
+func (o *Owned) Allocate(size int64) (transport.Memory, error) {
+	if size < 1 {
+		return transport.Memory{}, fmt.Errorf("allocate %d bytes of GPU memory: %w", size, transport.ErrBounds)
+	}
+	d, err := cudadrv.Open()
+	if err != nil {
+		return transport.Memory{}, err
+	}
+	c, err := d.Context(o.device)
+	if err != nil {
+		return transport.Memory{}, err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ended {
+		return transport.Memory{}, transport.ErrClosed
+	}
+	b, err := c.Alloc(size)
+	if err != nil {
+		return transport.Memory{}, err
+	}
+	o.at[uintptr(b.Pointer)] = b
+	return transport.Memory{Kind: transport.CUDAMemory, Device: o.device, Pointer: uintptr(b.Pointer), Length: size}, nil
+}
+
+// buffer is what was made at the beginning of m.
+func (o *Owned) buffer(m transport.Memory) (*cudadrv.Buffer, error) {
+	b := o.at[m.Pointer]
+	if b == nil {
+		return nil, fmt.Errorf("GPU memory at %#x, which was not allocated here: %w", m.Pointer, transport.ErrRegion)
+	}
+	return b, nil
+}
+
+// Free implements transport.Allocator.
+func (o *Owned) Free(m transport.Memory) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	b, err := o.buffer(m)
+	if err != nil {
+		return fmt.Errorf("free: %w", err)
+	}
+	if o.registered(b.Pointer, b.Size) {
+		return fmt.Errorf("free GPU memory that is registered: %w", transport.ErrBusy)
+	}
+	delete(o.at, m.Pointer)
+	return b.Free()
+}
+
+// CopyIn implements transport.Copier.
+func (o *Owned) CopyIn(m transport.Memory, off int64, from []byte) error {
+	return o.with(m, func(b *cudadrv.Buffer) error {
+		_, err := b.WriteAt(from, off)
+		return err
+	})
+}
+
+// CopyOut implements transport.Copier.
+func (o *Owned) CopyOut(m transport.Memory, off int64, to []byte) error {
+	return o.with(m, func(b *cudadrv.Buffer) error {
+		_, err := b.ReadAt(to, off)
+		return err
+	})
+}
+
+func (o *Owned) with(m transport.Memory, f func(*cudadrv.Buffer) error) error {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	b, err := o.buffer(m)
+	if err == nil {
+		err = f(b)
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrShortWrite) {
+		return fmt.Errorf("%w: %w", transport.ErrBounds, err)
+	}
+	return err
+}
+
+// FreeAll gives everything back, whatever is registered, and ends what Allocate can.
+func (o *Owned) FreeAll() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ended = true
+	var errs []error
+	for _, b := range o.at {
+		errs = append(errs, b.Free())
+	}
+	clear(o.at)
+	return errors.Join(errs...)
+}

@@ -1,0 +1,256 @@
+package staged
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"kvbench/internal/cudadrv"
+	"kvbench/internal/gpumem"
+	"kvbench/internal/rendezvous"
+	"kvbench/transport"
+)
+
+// connection is what an initiator and a target have in common: the inner connection,
+// the socket, the ring and its copiers, regions, and one error that ends everything.
+type connection struct {
+	cfg     transport.Config
+	context *cudadrv.Context
+	inner   transport.Endpoint
+	socket  net.Conn
+	ring    *ring
+	out, in *copier // to the host, and from it
+	wire    *meter  // nil at a target, which does not see the wire
+	regions regionTable
+	*gpumem.Owned
+
+	writing sync.Mutex // one frame at a time
+	frames  []byte     // guarded by writing: a frame and its table
+
+	mu       sync.Mutex
+	err      error
+	wg       sync.WaitGroup
+	ctx      context.Context // ends when the connection begins to end
+	cancel   context.CancelFunc
+	closing  <-chan struct{} // of ctx
+	stopped  chan struct{}   // closed when no memory is touched any more
+	dead     chan struct{}   // closed when every outstanding transfer has been accounted for
+	closeErr error           // set before stopped is closed
+}
+
+// newConnection gives an inner endpoint its ring and copiers. It owns the endpoint,
+// with an error too.
+func newConnection(c *cudadrv.Context, inner transport.Endpoint, cfg transport.Config) (*connection, error) {
+	conn := &connection{
+		cfg: cfg, context: c, inner: inner, frames: make([]byte, frameSize+chunkPieces*pieceSize),
+		stopped: make(chan struct{}), dead: make(chan struct{}),
+	}
+	conn.ctx, conn.cancel = context.WithCancel(context.Background())
+	conn.closing = conn.ctx.Done()
+	conn.Owned = gpumem.On(cfg.GPU, conn.regions.covers)
+	conn.regions.idle.L = &conn.regions.mu
+	var err error
+	if conn.ring, err = newRing(c, inner); err == nil {
+		conn.out, err = newCopier(c, toHost, conn.ring.pinned, cfg)
+	}
+	if err == nil {
+		conn.in, err = newCopier(c, fromHost, conn.ring.pinned, cfg)
+	}
+	if err == nil {
+		err = calibrateCopies(c, conn.out, conn.in)
+	}
+	if err != nil {
+		return nil, errors.Join(err, conn.release())
+	}
+	return conn, nil
+}
+
+// run starts a goroutine whose error ends the connection, unless it has ended.
+func (c *connection) run(f func() error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return
+	}
+	c.wg.Go(func() {
+		if err := f(); err != nil {
+			c.fail(err)
+		}
+	})
+}
+
+// supervise calls last when the connection has ended and touches no memory any more.
+func (c *connection) supervise(last func()) {
+	go func() {
+		<-c.closing
+		c.farewell()
+		c.socket.Close()
+		c.closeErr = c.release()
+		c.regions.end()
+		close(c.stopped)
+		last()
+		close(c.dead)
+	}()
+}
+
+// release ends the inner connection and the goroutines, and gives back what the
+// connection holds of the device and the host.
+func (c *connection) release() error {
+	errs := []error{c.inner.Close()}
+	c.wg.Wait()
+	for _, k := range []*copier{c.out, c.in} {
+		if k != nil {
+			errs = append(errs, k.close())
+		}
+	}
+	if c.ring != nil {
+		errs = append(errs, c.ring.free())
+	}
+	return errors.Join(errs...)
+}
+
+// fail ends the connection for the first reason given.
+func (c *connection) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return
+	}
+	c.err = err
+	c.cancel()
+}
+
+// farewell tells the peer why the connection ends, if it listens still.
+func (c *connection) farewell() {
+	c.mu.Lock()
+	err := c.err
+	c.mu.Unlock()
+	if errors.Is(err, transport.ErrPeer) {
+		return
+	}
+	reason := ""
+	if !errors.Is(err, transport.ErrClosed) {
+		reason = err.Error()
+	}
+	reason = reason[:min(len(reason), maxReason)]
+	// Whoever is in the middle of a frame is let go, and nobody waits for a peer that
+	// takes nothing.
+	if c.socket.SetWriteDeadline(time.Now().Add(farewellTime)) != nil {
+		return
+	}
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	frame{typ: frameEnd, follow: uint32(len(reason))}.put(c.frames)
+	n := frameSize + copy(c.frames[frameSize:], reason)
+	_, _ = c.socket.Write(c.frames[:n]) // the end of the socket says as much
+}
+
+// farewellTime bounds how long a connection's end waits to tell the peer.
+const farewellTime = 100 * time.Millisecond
+
+// Err returns why the connection ended, or nil: ErrClosed, or what wraps ErrPeer.
+func (c *connection) Err() error {
+	if c.ctx.Err() == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return describe(c.err)
+}
+
+// Close implements transport.Endpoint. When it returns, no registered memory is
+// touched any more, and what Allocate made is freed.
+func (c *connection) Close() error {
+	c.fail(transport.ErrClosed)
+	<-c.dead
+	return errors.Join(c.closeErr, c.FreeAll())
+}
+
+// send writes a frame, with a chunk's table after it.
+func (c *connection) send(f frame, table []piece) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	f.follow = uint32(len(table))
+	f.put(c.frames)
+	putPieces(c.frames[frameSize:], table)
+	if _, err := c.socket.Write(c.frames[:frameSize+len(table)*pieceSize]); err != nil {
+		return fmt.Errorf("%w: %w", transport.ErrPeer, err)
+	}
+	return nil
+}
+
+// hear reads frames and hands them on, with what follows, until the socket ends.
+func (c *connection) hear(handle func(f frame, table []byte) error) error {
+	r := bufio.NewReaderSize(c.socket, 64<<10)
+	buf := make([]byte, frameSize+chunkPieces*pieceSize)
+	for {
+		f, follows, err := readFrame(r, buf)
+		if err != nil {
+			return err
+		}
+		if f.typ == frameEnd {
+			if len(follows) == 0 {
+				return fmt.Errorf("%w: it ended the connection", transport.ErrPeer)
+			}
+			return fmt.Errorf("%w: it says: %q", transport.ErrPeer, follows)
+		}
+		if err := handle(f, follows); err != nil {
+			return err
+		}
+	}
+}
+
+// readFrame reads a frame and what follows it into buf.
+func readFrame(r io.Reader, buf []byte) (frame, []byte, error) {
+	if _, err := io.ReadFull(r, buf[:frameSize]); err != nil {
+		return frame{}, nil, fmt.Errorf("%w: it closed the connection (%w)", transport.ErrPeer, err)
+	}
+	f, err := parseFrame(buf[:frameSize])
+	if err != nil {
+		return f, nil, err
+	}
+	size := int(f.follow)
+	if f.typ == frameChunk {
+		size *= pieceSize
+	}
+	follows := buf[frameSize : frameSize+size]
+	if _, err := io.ReadFull(r, follows); err != nil {
+		return f, nil, fmt.Errorf("%w: it closed the connection (%w)", transport.ErrPeer, err)
+	}
+	return f, follows, nil
+}
+
+// describe says of any end of a connection which of the contract's errors it is.
+func describe(err error) error {
+	if errors.Is(err, transport.ErrClosed) || errors.Is(err, transport.ErrPeer) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", transport.ErrPeer, err)
+}
+
+// translate says of the rendezvous' errors which of the contract's they are.
+func translate(err error) error {
+	switch {
+	case errors.Is(err, rendezvous.ErrClosed):
+		return fmt.Errorf("%w: %w", transport.ErrClosed, err)
+	case errors.Is(err, rendezvous.ErrProtocol):
+		return fmt.Errorf("%w: %w", transport.ErrProtocol, err)
+	case errors.Is(err, rendezvous.ErrPeer):
+		return fmt.Errorf("%w: %w", transport.ErrPeer, err)
+	}
+	return err
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

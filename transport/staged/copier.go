@@ -1,0 +1,212 @@
+package staged
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"kvbench/internal/cudadrv"
+	"kvbench/transport"
+)
+
+// direction is that of a copier.
+type direction bool
+
+const (
+	toHost   direction = false
+	fromHost direction = true
+)
+
+// copier copies chunks between device memory and the ring in one direction, on a CUDA
+// stream of its own, in the order in which they are launched.
+type copier struct {
+	context *cudadrv.Context
+	stream  *cudadrv.Stream
+	to      direction
+	ring    *cudadrv.Pinned
+	spin    time.Duration // how long to ask before sleeping
+	ended   func(place int) error
+
+	mu     sync.Mutex // serializes launches
+	copies cudadrv.Copies
+	marks  [ringPlaces + 1]mark // one more than can be under way
+	next   int
+	add    func() error  // addBound, made once so that a launch allocates nothing
+	added  chan launched // in the stream's order
+	meter  meter
+}
+
+// mark is the pair of events around a chunk's copies.
+type mark struct{ begin, end *cudadrv.Event }
+
+type launched struct {
+	place, mark int
+	bytes       int64
+}
+
+// meter sums up what the chunks of a stage took.
+type meter struct {
+	chunks, bytes, nanoseconds atomic.Int64
+	alone                      cost // set when the connection is made
+}
+
+// cost is what a stage takes alone: startup in seconds and bytes a second.
+type cost struct{ alpha, bandwidth float64 }
+
+func (m *meter) count(bytes int64, took time.Duration) {
+	m.chunks.Add(1)
+	m.bytes.Add(bytes)
+	m.nanoseconds.Add(int64(took))
+}
+
+func (m *meter) read() transport.StageTime {
+	s := transport.StageTime{
+		Chunks: m.chunks.Load(), Bytes: m.bytes.Load(), Seconds: float64(m.nanoseconds.Load()) / 1e9,
+		AloneAlpha: m.alone.alpha, AloneBandwidth: m.alone.bandwidth,
+	}
+	if s.Seconds > 0 {
+		s.BytesPerSecond = float64(s.Bytes) / s.Seconds
+	}
+	return s
+}
+
+// newCopier makes a copier. ended is called for each chunk whose copies have ended, in
+// order.
+func newCopier(c *cudadrv.Context, to direction, ring *cudadrv.Pinned, cfg transport.Config) (k *copier, err error) {
+	k = &copier{context: c, to: to, ring: ring, added: make(chan launched, ringPlaces)}
+	if cfg.BusyPoll {
+		k.spin = cfg.PeerTimeout
+	} else if runtime.NumCPU() >= 4 {
+		k.spin = spareTime
+	}
+	k.add = k.addBound
+	err = c.Do(func() (err error) {
+		if k.stream, err = c.NewStream(); err != nil {
+			return err
+		}
+		for i := range k.marks {
+			if k.marks[i].begin, err = c.NewEvent(); err != nil {
+				return err
+			}
+			if k.marks[i].end, err = c.NewEvent(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, errors.Join(err, k.close())
+	}
+	return k, nil
+}
+
+// spareTime is how long an idle goroutine asks the driver for news before it sleeps,
+// where there are cores to spare: waking up takes the driver tens of microseconds.
+const spareTime = 50 * time.Microsecond
+
+// launch begins the copies of a chunk: between pieces of device memory from base on
+// and their bytes one after another in a place of the ring.
+func (k *copier) launch(place int, base cudadrv.DevicePointer, pieces []piece, bytes int64) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.copies.Reset()
+	at := k.ring.At(offset(place))
+	for _, p := range pieces {
+		device := base + cudadrv.DevicePointer(p.offset)
+		if k.to == fromHost {
+			k.copies.Add(device, at, p.length)
+		} else {
+			k.copies.Add(at, device, p.length)
+		}
+		at += cudadrv.DevicePointer(p.length)
+	}
+	if err := k.context.Do(k.add); err != nil {
+		return k.explain(err)
+	}
+	k.added <- launched{place, k.next, bytes} // has room: no more than there are places
+	k.next = (k.next + 1) % len(k.marks)
+	return nil
+}
+
+// addBound adds the collected copies and their marks to the stream.
+func (k *copier) addBound() error {
+	m := &k.marks[k.next]
+	if err := m.begin.Record(k.stream); err != nil {
+		return err
+	}
+	copyAll := k.stream.CopyToHost
+	if k.to == fromHost {
+		copyAll = k.stream.CopyFromHost
+	}
+	if err := copyAll(&k.copies); err != nil {
+		return err
+	}
+	return m.end.Record(k.stream)
+}
+
+// finish waits for copies in the stream's order until closing.
+func (k *copier) finish(closing <-chan struct{}) error {
+	return k.context.Do(func() error {
+		for {
+			var l launched
+			select {
+			case <-closing:
+				return nil
+			case l = <-k.added:
+			}
+			if err := k.await(l); err != nil {
+				return k.explain(err)
+			}
+			if err := k.ended(l.place); err != nil {
+				return err
+			}
+		}
+	})
+}
+
+// await waits until a chunk's copies have ended, and counts what they took.
+func (k *copier) await(l launched) error {
+	m := k.marks[l.mark]
+	for until := transport.Now() + k.spin; k.spin > 0 && transport.Now() < until; {
+		if done, err := m.end.Done(); err != nil {
+			return err
+		} else if done {
+			break
+		}
+	}
+	if err := m.end.Wait(); err != nil {
+		return err
+	}
+	took, err := m.end.Since(m.begin)
+	k.meter.count(l.bytes, took)
+	return err
+}
+
+func (k *copier) explain(err error) error {
+	what := "from"
+	if k.to == fromHost {
+		what = "to"
+	}
+	return fmt.Errorf("copy %s CUDA device %d: %w", what, k.context.Device.Ordinal, err)
+}
+
+// close waits for the stream's work and gives it back.
+func (k *copier) close() error {
+	return k.context.Do(func() error {
+		if k.stream == nil {
+			return nil
+		}
+		errs := []error{k.stream.Synchronize()}
+		for _, m := range k.marks {
+			for _, e := range []*cudadrv.Event{m.begin, m.end} {
+				if e != nil {
+					errs = append(errs, e.Close())
+				}
+			}
+		}
+		return errors.Join(append(errs, k.stream.Close())...)
+	})
+}

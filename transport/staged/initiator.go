@@ -1,0 +1,232 @@
+package staged
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"kvbench/transport"
+)
+
+// slot is the initiator's place for one outstanding transfer.
+type slot struct {
+	transfer transport.Transfer
+	local    *region
+	bytes    int64
+	chunks   int
+
+	posted   atomic.Bool
+	unstaged atomic.Int32 // WRITE: chunks not yet copied to the host
+	open     atomic.Int32 // chunks not yet at their destination
+	localAt  atomic.Int64 // time.Duration of local completion
+}
+
+// chunkState is how far the chunk in a place has come.
+type chunkState int32
+
+const (
+	chunkFree     chunkState = iota
+	chunkCopying             // between this side's device memory and its ring
+	chunkOnWire              // the inner transport has it
+	chunkAwaiting            // the peer has it: it stages a READ, or lands a WRITE
+)
+
+// chunk is what is under way in one place of the ring.
+type chunk struct {
+	slot          int
+	bytes         int64
+	local, remote []piece
+
+	mu     sync.Mutex
+	state  chunkState
+	landed bool          // WRITE: the peer has said so, which can come before the wire's end
+	since  time.Duration // state began
+}
+
+// initiator implements transport.Initiator.
+type initiator struct {
+	*connection
+	slots   []slot
+	done    *transport.Completions
+	queue   chan int // slots to be cut into chunks
+	places  chan int // that are free
+	chunks  [ringPlaces]chunk
+	peer    transport.Initiator // the inner connection
+	there   transport.RemoteRegion
+	posting sync.Mutex // serializes Post and Poll of the inner connection
+	onWire  [ringPlaces]transport.Descriptor
+	carried meter
+	freed   time.Duration // when the wire delivered the chunk before; of reap
+
+	remotes struct {
+		sync.Mutex
+		sizes map[uint32]int64
+	}
+	heard atomic.Int64 // time.Duration of the last frame from the target
+}
+
+var _ transport.Initiator = (*initiator)(nil)
+
+// newInitiator makes an initiator of a connection whose peer's ring is known.
+func newInitiator(c *connection, inner transport.Initiator, there transport.RemoteRegion) *initiator {
+	n := c.cfg.MaxOutstanding
+	in := &initiator{
+		connection: c, slots: make([]slot, n), done: transport.NewCompletions(n, c.dead),
+		queue: make(chan int, n), places: make(chan int, ringPlaces), peer: inner, there: there,
+	}
+	in.remotes.sizes = make(map[uint32]int64)
+	c.wire = &in.carried
+	for i := range in.chunks {
+		in.chunks[i].local, in.chunks[i].remote = make([]piece, 0, chunkPieces), make([]piece, 0, chunkPieces)
+		in.places <- i
+	}
+	c.out.ended, c.in.ended = in.staged, in.landed
+	return in
+}
+
+func (in *initiator) start() {
+	in.run(in.feed)
+	in.run(in.reap)
+	in.run(in.watch)
+	in.run(func() error { return in.hear(in.handle) })
+	in.run(func() error { return in.out.finish(in.closing) })
+	in.run(func() error { return in.in.finish(in.closing) })
+	in.supervise(in.failOutstanding)
+}
+
+// Import implements transport.Initiator.
+func (in *initiator) Import(ad transport.Advertisement) ([]transport.RemoteRegion, error) {
+	var regions []transport.RemoteRegion
+	if err := json.Unmarshal(ad, &regions); err != nil {
+		return nil, fmt.Errorf("read advertisement: %w: %w", transport.ErrProtocol, err)
+	}
+	for _, r := range regions {
+		if r.Size < 0 {
+			return nil, fmt.Errorf("read advertisement: region %d of %d bytes: %w", r.ID, r.Size, transport.ErrProtocol)
+		}
+		in.remotes.Lock()
+		in.remotes.sizes[r.ID] = r.Size
+		in.remotes.Unlock()
+	}
+	return regions, nil
+}
+
+// Post implements transport.Initiator.
+func (in *initiator) Post(t transport.Transfer) error {
+	if err := in.Err(); err != nil {
+		return err
+	}
+	i, ok := in.done.Take()
+	if !ok {
+		return transport.ErrQueueFull
+	}
+	if err := in.fill(&in.slots[i], t); err != nil {
+		in.done.Return(i)
+		return err
+	}
+	in.queue <- i // has room for every slot
+	if isClosed(in.stopped) {
+		// The connection may have failed what was outstanding just before this
+		// transfer joined it.
+		in.failOutstanding()
+	}
+	return nil
+}
+
+// fill checks a transfer and puts it into a slot.
+func (in *initiator) fill(s *slot, t transport.Transfer) error {
+	if t.Op != transport.Write && t.Op != transport.Read {
+		return fmt.Errorf("post %v: %w", t.Op, transport.ErrUnsupported)
+	}
+	in.remotes.Lock()
+	size, ok := in.remotes.sizes[t.Remote.ID]
+	in.remotes.Unlock()
+	if !ok {
+		return fmt.Errorf("post to remote region %d: %w", t.Remote.ID, transport.ErrRegion)
+	}
+	if len(t.Descriptors) > in.cfg.MaxDescriptors {
+		return fmt.Errorf("post %d descriptors where %d are allowed: %w", len(t.Descriptors), in.cfg.MaxDescriptors, transport.ErrBounds)
+	}
+	local := in.regions.acquire(t.Local.ID)
+	if local == nil {
+		return fmt.Errorf("post from region %d: %w", t.Local.ID, transport.ErrRegion)
+	}
+	total, err := transport.CheckDescriptors(t.Descriptors, local.size, size)
+	if err != nil {
+		in.regions.release(local)
+		return fmt.Errorf("post: %w", err)
+	}
+	s.transfer, s.local, s.bytes = t, local, total
+	s.chunks = newCutter(&s.transfer, total).count()
+	s.unstaged.Store(int32(s.chunks))
+	s.open.Store(int32(s.chunks))
+	s.localAt.Store(0)
+	s.posted.Store(true)
+	return nil
+}
+
+// Poll implements transport.Initiator.
+func (in *initiator) Poll(done []transport.Completion) (int, error) {
+	return in.done.Poll(done, in.Err)
+}
+
+// Wait implements transport.Initiator.
+func (in *initiator) Wait(ctx context.Context) error { return in.done.Wait(ctx) }
+
+// Deregister implements transport.Endpoint.
+func (in *initiator) Deregister(r transport.Region) error { return in.regions.remove(r.ID) }
+
+// complete ends a transfer once.
+func (in *initiator) complete(i int, c transport.Completion) {
+	s := &in.slots[i]
+	if !s.posted.CompareAndSwap(true, false) {
+		return
+	}
+	in.regions.release(s.local)
+	in.done.Put(i, c)
+}
+
+// failOutstanding completes what can no longer be delivered.
+func (in *initiator) failOutstanding() {
+	err := in.Err()
+	for i := range in.slots {
+		if s := &in.slots[i]; s.posted.Load() {
+			in.complete(i, transport.Completion{ID: s.transfer.ID, Stage: transport.Delivered, Bytes: s.bytes, Delivered: transport.Now(), Err: err})
+		}
+	}
+}
+
+// watch fails the connection when the target has a chunk and has said nothing for the
+// peer timeout. The inner connection looks after what is on its wire.
+func (in *initiator) watch() error {
+	tick := time.NewTicker(max(in.cfg.PeerTimeout/10, 10*time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-in.closing:
+			return nil
+		case <-tick.C:
+		}
+		limit := transport.Now() - in.cfg.PeerTimeout
+		if time.Duration(in.heard.Load()) < limit && in.owed(limit) {
+			return fmt.Errorf("%w: it said nothing for %v with chunks outstanding", transport.ErrPeer, in.cfg.PeerTimeout)
+		}
+	}
+}
+
+// owed reports whether the target has had a chunk since before a time.
+func (in *initiator) owed(before time.Duration) bool {
+	for i := range in.chunks {
+		c := &in.chunks[i]
+		c.mu.Lock()
+		late := c.state == chunkAwaiting && c.since < before
+		c.mu.Unlock()
+		if late {
+			return true
+		}
+	}
+	return false
+}

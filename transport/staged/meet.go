@@ -1,0 +1,287 @@
+package staged
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"kvbench/internal/cudadrv"
+	"kvbench/internal/rendezvous"
+	"kvbench/transport"
+)
+
+// greetTimeout is how long a dialler may take to introduce itself.
+const greetTimeout = 5 * time.Second
+
+// The two sides meet so: the dialler says hello; the listener opens an inner listener
+// for this one connection, so that both belong together, and answers with its address;
+// each makes its ring and times its copies, the listener before it answers and the
+// dialler before it dials on, so that neither disturbs the other; the target offers
+// its ring; the initiator times the wire and says that it is ready.
+
+// hello is what a dialler says.
+type hello struct {
+	Outstanding int   `json:"outstanding"`
+	Chunk       int64 `json:"chunk_bytes"`
+	Places      int   `json:"places"`
+}
+
+// answer is what the listener says to it.
+type answer struct {
+	Inner transport.Address `json:"inner"`
+}
+
+// offer is the target's.
+type offer struct {
+	Ring transport.Advertisement `json:"ring"`
+}
+
+// ready is the initiator's.
+type ready struct{}
+
+// listener implements transport.Listener.
+type listener struct {
+	*rendezvous.Listener
+	inner   transport.Transport
+	cfg     transport.Config
+	context *cudadrv.Context
+}
+
+// Listen implements transport.Transport.
+func (t Transport) Listen(ctx context.Context, cfg transport.Config) (transport.Listener, error) {
+	cfg, c, err := t.prepare(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	l, err := rendezvous.Listen(ctx, cfg.Listen, cfg.Advertise, greetTimeout)
+	if err != nil {
+		return nil, translate(err)
+	}
+	return &listener{l, t.inner, cfg, c}, nil
+}
+
+// prepare checks a configuration and starts its GPU.
+func (t Transport) prepare(ctx context.Context, cfg transport.Config) (transport.Config, *cudadrv.Context, error) {
+	cfg, err := checkConfig(cfg)
+	if err != nil {
+		return cfg, nil, err
+	}
+	if err := t.Check(ctx, cfg); err != nil {
+		return cfg, nil, err
+	}
+	d, err := openDriver()
+	if err != nil {
+		return cfg, nil, err
+	}
+	c, err := d.Context(cfg.GPU)
+	return cfg, c, err
+}
+
+// Address implements transport.Listener.
+func (l *listener) Address() transport.Address { return l.Listener.Address() }
+
+// AcceptTarget implements transport.Listener.
+func (l *listener) AcceptTarget(ctx context.Context) (transport.Target, error) {
+	var inner transport.Target
+	c, socket, err := l.accept(ctx, rendezvous.Initiator, func(ctx context.Context, from transport.Listener) (_ transport.Endpoint, err error) {
+		inner, err = from.AcceptTarget(ctx)
+		return inner, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c.asTarget(ctx, socket, inner)
+}
+
+// AcceptInitiator implements transport.Listener.
+func (l *listener) AcceptInitiator(ctx context.Context) (transport.Initiator, error) {
+	var inner transport.Initiator
+	c, socket, err := l.accept(ctx, rendezvous.Target, func(ctx context.Context, from transport.Listener) (_ transport.Endpoint, err error) {
+		inner, err = from.AcceptInitiator(ctx)
+		return inner, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c.asInitiator(ctx, socket, inner)
+}
+
+// accept takes the next dialler of a role and makes an inner connection with it.
+// Whoever cannot be met is told why.
+func (l *listener) accept(ctx context.Context, as rendezvous.Role, from func(context.Context, transport.Listener) (transport.Endpoint, error)) (*connection, *rendezvous.Conn, error) {
+	caller, err := l.Accept(ctx, as)
+	if err != nil {
+		return nil, nil, translate(err)
+	}
+	cfg, inner, err := l.open(ctx, caller)
+	if err != nil {
+		caller.Refuse(err)
+		return nil, nil, err
+	}
+	defer inner.Close()
+	socket, err := caller.Answer(answer{inner.Address()})
+	if err != nil {
+		return nil, nil, translate(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, cfg.PeerTimeout)
+	defer cancel()
+	endpoint, err := from(ctx, inner)
+	if err != nil {
+		return nil, nil, errors.Join(err, socket.Close())
+	}
+	c, err := newConnection(l.context, endpoint, cfg)
+	if err != nil {
+		return nil, nil, errors.Join(err, socket.Close())
+	}
+	return c, socket, nil
+}
+
+// open opens an inner listener for one dialler.
+func (l *listener) open(ctx context.Context, caller *rendezvous.Caller) (transport.Config, transport.Listener, error) {
+	var peer hello
+	if err := caller.Hello(&peer); err != nil {
+		return l.cfg, nil, translate(err)
+	}
+	if peer.Chunk != chunkBytes || peer.Places != ringPlaces || peer.Outstanding < 1 || peer.Outstanding > maxOutstanding {
+		return l.cfg, nil, fmt.Errorf("%d places of %d bytes, %d transfers outstanding: %w; use the same kvbench on both sides", peer.Places, peer.Chunk, peer.Outstanding, transport.ErrProtocol)
+	}
+	cfg := l.cfg
+	cfg.MaxOutstanding = peer.Outstanding
+	below := innerConfig(cfg)
+	host, _, err := net.SplitHostPort(cfg.Listen)
+	if err != nil {
+		return cfg, nil, err
+	}
+	below.Listen = net.JoinHostPort(host, "0")
+	inner, err := l.inner.Listen(ctx, below)
+	return cfg, inner, err
+}
+
+// Dial implements transport.Transport.
+func (t Transport) Dial(ctx context.Context, addr transport.Address, cfg transport.Config) (transport.Initiator, error) {
+	var inner transport.Initiator
+	c, socket, err := t.dial(ctx, addr, cfg, rendezvous.Initiator, func(ctx context.Context, addr transport.Address, cfg transport.Config) (_ transport.Endpoint, err error) {
+		inner, err = t.inner.Dial(ctx, addr, cfg)
+		return inner, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c.asInitiator(ctx, socket, inner)
+}
+
+// DialTarget implements transport.Transport.
+func (t Transport) DialTarget(ctx context.Context, addr transport.Address, cfg transport.Config) (transport.Target, error) {
+	var inner transport.Target
+	c, socket, err := t.dial(ctx, addr, cfg, rendezvous.Target, func(ctx context.Context, addr transport.Address, cfg transport.Config) (_ transport.Endpoint, err error) {
+		inner, err = t.inner.DialTarget(ctx, addr, cfg)
+		return inner, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c.asTarget(ctx, socket, inner)
+}
+
+// dial meets a listener and makes an inner connection with it.
+func (t Transport) dial(ctx context.Context, addr transport.Address, cfg transport.Config, as rendezvous.Role, to func(context.Context, transport.Address, transport.Config) (transport.Endpoint, error)) (*connection, *rendezvous.Conn, error) {
+	cfg, gpu, err := t.prepare(ctx, cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	var peer answer
+	socket, err := rendezvous.Dial(ctx, addr, as, hello{cfg.MaxOutstanding, chunkBytes, ringPlaces}, &peer, cfg.PeerTimeout)
+	if err != nil {
+		return nil, nil, translate(err)
+	}
+	endpoint, err := to(ctx, peer.Inner, innerConfig(cfg))
+	if err != nil {
+		return nil, nil, errors.Join(err, socket.Close())
+	}
+	c, err := newConnection(gpu, endpoint, cfg)
+	if err != nil {
+		return nil, nil, errors.Join(err, socket.Close())
+	}
+	return c, socket, nil
+}
+
+// asTarget offers the ring to the peer and waits until it has timed the wire.
+func (c *connection) asTarget(ctx context.Context, socket *rendezvous.Conn, inner transport.Target) (transport.Target, error) {
+	c.socket = socket.Net()
+	t := newTarget(c, inner)
+	err := c.introduce(ctx, func() error {
+		ad, err := inner.Advertise(c.ring.region)
+		if err == nil {
+			err = socket.Send(offer{ad})
+		}
+		if err == nil {
+			err = socket.Receive(&ready{})
+		}
+		return err
+	})
+	if err != nil {
+		return nil, c.abandon(err)
+	}
+	t.start()
+	return t, nil
+}
+
+// asInitiator takes the peer's ring and times the wire.
+func (c *connection) asInitiator(ctx context.Context, socket *rendezvous.Conn, inner transport.Initiator) (transport.Initiator, error) {
+	c.socket = socket.Net()
+	var there transport.RemoteRegion
+	var wire cost
+	err := c.introduce(ctx, func() error {
+		var peer offer
+		if err := socket.Receive(&peer); err != nil {
+			return err
+		}
+		regions, err := inner.Import(peer.Ring)
+		if err == nil && (len(regions) != 1 || regions[0].Size != ringBytes) {
+			err = fmt.Errorf("the peer's ring is %+v: %w", regions, transport.ErrProtocol)
+		}
+		if err != nil {
+			return err
+		}
+		there = regions[0]
+		wire, err = calibrateWire(ctx, inner, c.ring.region, there, transport.Write)
+		if errors.Is(err, transport.ErrUnsupported) {
+			wire, err = calibrateWire(ctx, inner, c.ring.region, there, transport.Read)
+		}
+		if err == nil {
+			err = socket.Send(ready{})
+		}
+		return err
+	})
+	if err != nil {
+		return nil, c.abandon(err)
+	}
+	in := newInitiator(c, inner, there)
+	in.carried.alone = wire
+	in.start()
+	return in, nil
+}
+
+// introduce runs the last steps of a meeting, which end with the context.
+func (c *connection) introduce(ctx context.Context, steps func() error) error {
+	defer context.AfterFunc(ctx, func() { c.socket.Close() })()
+	err := c.socket.SetDeadline(time.Now().Add(c.cfg.PeerTimeout))
+	if err == nil {
+		err = steps()
+	}
+	if err == nil {
+		err = c.socket.SetDeadline(time.Time{})
+	}
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return translate(err)
+}
+
+// abandon ends a connection that did not come about.
+func (c *connection) abandon(err error) error {
+	c.fail(err)
+	return errors.Join(err, c.socket.Close(), c.release())
+}

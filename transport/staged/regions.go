@@ -1,0 +1,145 @@
+package staged
+
+import (
+	"fmt"
+	"sync"
+
+	"kvbench/internal/cudadrv"
+	"kvbench/transport"
+)
+
+// region is registered device memory and the number of chunks or transfers that use
+// it. Its fields are guarded by the table.
+type region struct {
+	id      uint32
+	pointer cudadrv.DevicePointer
+	size    int64
+	uses    int
+}
+
+// regionTable is one side's registered memory.
+type regionTable struct {
+	mu    sync.Mutex
+	last  uint32
+	byID  map[uint32]*region
+	idle  sync.Cond // a region's uses have come to 0, or the connection has ended
+	ended bool
+}
+
+// Register implements transport.Endpoint. It costs nothing: the device's memory is
+// never given to the inner transport.
+func (c *connection) Register(m transport.Memory) (transport.Region, error) {
+	if err := c.Err(); err != nil {
+		return transport.Region{}, err
+	}
+	if err := c.checkMemory(m); err != nil {
+		return transport.Region{}, err
+	}
+	t := &c.regions
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.byID == nil {
+		t.byID = make(map[uint32]*region)
+	}
+	t.last++
+	t.byID[t.last] = &region{id: t.last, pointer: cudadrv.DevicePointer(m.Pointer), size: m.Length}
+	return transport.Region{ID: t.last, Size: m.Length}, nil
+}
+
+// checkMemory says what keeps memory from being registered, or nil.
+func (c *connection) checkMemory(m transport.Memory) error {
+	switch {
+	case m.Kind != transport.CUDAMemory:
+		return fmt.Errorf("register %s memory to be staged, which is for GPU memory: %w", m.Kind, transport.ErrUnsupported)
+	case m.Length < 1:
+		return fmt.Errorf("register %d bytes of GPU memory: %w", m.Length, transport.ErrBounds)
+	case m.Device != c.context.Device.Ordinal:
+		return fmt.Errorf("register memory of CUDA device %d where the connection stages that of device %d (--gpu-device): %w",
+			m.Device, c.context.Device.Ordinal, transport.ErrUnsupported)
+	}
+	at := cudadrv.DevicePointer(m.Pointer)
+	base, size, err := c.context.AddressRange(at)
+	if err != nil {
+		return fmt.Errorf("register %#x: %w", m.Pointer, err)
+	}
+	if off := int64(at - base); m.Length > size-off {
+		return fmt.Errorf("register %d bytes at offset %d of an allocation of %d: %w", m.Length, off, size, transport.ErrBounds)
+	}
+	return nil
+}
+
+// get returns a region, or nil.
+func (t *regionTable) get(id uint32) *region {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.byID[id]
+}
+
+// acquire returns a region, marked as used once more, or nil.
+func (t *regionTable) acquire(id uint32) *region {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.byID[id]
+	if r != nil {
+		r.uses++
+	}
+	return r
+}
+
+func (t *regionTable) release(r *region) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r.uses--; r.uses == 0 {
+		t.idle.Broadcast()
+	}
+}
+
+// remove ends a region that nothing uses.
+func (t *regionTable) remove(id uint32) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.byID[id]
+	if r == nil {
+		return fmt.Errorf("deregister region %d: %w", id, transport.ErrRegion)
+	}
+	if r.uses > 0 {
+		return fmt.Errorf("deregister region %d: %w", id, transport.ErrBusy)
+	}
+	delete(t.byID, id)
+	return nil
+}
+
+// withdraw ends a region for everything that comes, and waits for what uses it.
+func (t *regionTable) withdraw(id uint32) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.byID[id]
+	if r == nil {
+		return fmt.Errorf("deregister region %d: %w", id, transport.ErrRegion)
+	}
+	delete(t.byID, id)
+	for r.uses > 0 && !t.ended {
+		t.idle.Wait()
+	}
+	return nil
+}
+
+// end says that no region is used any more, whatever was under way.
+func (t *regionTable) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended = true
+	t.idle.Broadcast()
+}
+
+// covers reports whether a region lies in a piece of memory.
+func (t *regionTable) covers(at cudadrv.DevicePointer, size int64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range t.byID {
+		if r.pointer < at+cudadrv.DevicePointer(size) && at < r.pointer+cudadrv.DevicePointer(r.size) {
+			return true
+		}
+	}
+	return false
+}

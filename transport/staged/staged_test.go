@@ -1,0 +1,269 @@
+package staged_test
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"kvbench/internal/cudadrv"
+	"kvbench/internal/cudadrv/testdouble"
+	"kvbench/transport"
+	"kvbench/transport/staged"
+	"kvbench/transport/tcp"
+	"kvbench/transport/transporttest"
+	"kvbench/transport/transporttest/remote"
+)
+
+// childVar makes a process serve one side of a test.
+const childVar = "STAGED_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childVar) == "" {
+		os.Exit(testdouble.Main(m))
+	}
+	if err := remote.Serve(staged.Over(tcp.New()), gpuMemory); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// before is the part of each allocation that lies before the memory of a case, so that
+// a transport which forgets the offset is seen.
+const before = 4096 + 512
+
+// buffer is device memory, part of an allocation.
+type buffer struct {
+	*cudadrv.Buffer
+	size int
+}
+
+// gpuMemory is the suite's Allocator on device 0.
+func gpuMemory(size int) (transporttest.Buffer, error) {
+	d, err := cudadrv.Open()
+	if err != nil {
+		return nil, err
+	}
+	c, err := d.Context(0)
+	if err != nil {
+		return nil, err
+	}
+	b, err := c.Alloc(before + int64(size))
+	if err != nil {
+		return nil, err
+	}
+	return buffer{b, size}, nil
+}
+
+func (b buffer) Memory() transport.Memory {
+	return transport.Memory{Kind: transport.CUDAMemory, Pointer: uintptr(b.Pointer) + before, Length: int64(b.size)}
+}
+
+func (b buffer) ReadAt(p []byte, off int64) (int, error)  { return b.Buffer.ReadAt(p, before+off) }
+func (b buffer) WriteAt(p []byte, off int64) (int, error) { return b.Buffer.WriteAt(p, before+off) }
+
+func TestConformance(t *testing.T) {
+	testdouble.Need(t)
+	for name, cfg := range map[string]transport.Config{"OneStream": {}, "ThreeStreamsBusy": {Streams: 3, BusyPoll: true}} {
+		t.Run(name, func(t *testing.T) {
+			transporttest.Run(t, transporttest.Subject{Listener: staged.Over(tcp.New()), ListenerMemory: gpuMemory, Config: cfg})
+		})
+	}
+}
+
+// connect makes a pair in this process with memory of size bytes on both sides.
+func connect(t *testing.T, size int64) (in transport.Initiator, target transport.Target, local transport.Region, remote transport.RemoteRegion, memory [2]transport.Memory) {
+	t.Helper()
+	testdouble.Need(t)
+	over := staged.Over(tcp.New())
+	l := must(over.Listen(t.Context(), transport.Config{}))(t)
+	defer l.Close()
+	accepted := make(chan error, 1)
+	go func() {
+		var err error
+		target, err = l.AcceptTarget(t.Context())
+		accepted <- err
+	}()
+	in = must(over.Dial(t.Context(), l.Address(), transport.Config{}))(t)
+	if err := <-accepted; err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(in.Close(), target.Close()); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	for i, e := range []transport.Endpoint{in, target} {
+		memory[i] = must(e.(transport.Allocator).Allocate(size))(t)
+	}
+	local = must(in.Register(memory[0]))(t)
+	theirs := must(target.Register(memory[1]))(t)
+	remote = must(in.Import(must(target.Advertise(theirs))(t)))(t)[0]
+	return in, target, local, remote, memory
+}
+
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// move posts a transfer and waits for its completion.
+func move(t testing.TB, in transport.Initiator, x transport.Transfer) transport.Completion {
+	t.Helper()
+	if err := in.Post(x); err != nil {
+		t.Fatal(err)
+	}
+	var done [1]transport.Completion
+	for {
+		n, err := in.Poll(done[:])
+		if n == 1 {
+			return done[0]
+		}
+		if err == nil {
+			err = in.Wait(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestMemory: an endpoint's memory is reached by its own calls, and by no others.
+func TestMemory(t *testing.T) {
+	in, target, local, remote, memory := connect(t, 1<<20)
+	from, to := in.(transport.Copier), target.(transport.Copier)
+	if err := from.CopyIn(memory[0], 100, []byte("moved")); err != nil {
+		t.Fatal(err)
+	}
+	x := transport.Transfer{Op: transport.Write, Local: local, Remote: remote, Descriptors: []transport.Descriptor{{Local: 100, Remote: 7, Length: 5}}}
+	if c := move(t, in, x); c.Err != nil {
+		t.Fatal(c.Err)
+	}
+	var got [5]byte
+	if err := to.CopyOut(memory[1], 7, got[:]); err != nil || string(got[:]) != "moved" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	for name, c := range map[string]struct{ err, want error }{
+		"out beyond the end":    {to.CopyOut(memory[1], 1<<20-4, got[:]), transport.ErrBounds},
+		"in beyond the end":     {to.CopyIn(memory[1], 1<<20-4, got[:]), transport.ErrBounds},
+		"the other side's":      {to.CopyOut(memory[0], 0, got[:]), transport.ErrRegion},
+		"free what is in use":   {in.(transport.Allocator).Free(memory[0]), transport.ErrBusy},
+		"free the other side's": {in.(transport.Allocator).Free(memory[1]), transport.ErrRegion},
+	} {
+		if !errors.Is(c.err, c.want) {
+			t.Errorf("%s: error %v, want one that wraps %q", name, c.err, c.want)
+		}
+	}
+	if _, err := in.(transport.Allocator).Allocate(0); !errors.Is(err, transport.ErrBounds) {
+		t.Errorf("Allocate of nothing: %v", err)
+	}
+	if err := in.Deregister(local); err != nil {
+		t.Fatal(err)
+	}
+	if err := in.(transport.Allocator).Free(memory[0]); err != nil {
+		t.Errorf("Free of what is registered no more: %v", err)
+	}
+	if err := target.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := to.CopyOut(memory[1], 0, got[:]); !errors.Is(err, transport.ErrRegion) {
+		t.Errorf("CopyOut after Close: %v", err)
+	}
+}
+
+// TestStages reads what the path says of the stages: one WRITE of 9 MiB in two
+// descriptors is three chunks of 3 MiB, out at one side and in at the other.
+func TestStages(t *testing.T) {
+	const size = 9 << 20
+	in, target, local, remote, _ := connect(t, size)
+	x := transport.Transfer{Op: transport.Write, Local: local, Remote: remote, Descriptors: []transport.Descriptor{{Length: size / 3}, {Local: size / 3, Remote: size / 3, Length: size / 3 * 2}}}
+	if c := move(t, in, x); c.Err != nil {
+		t.Fatal(c.Err)
+	}
+	here, there := in.Path().Staging, target.Path().Staging
+	for name, s := range map[string]transport.StageTime{"to host": here.ToHost, "from host": there.FromHost, "wire": here.Wire} {
+		if s.Chunks != 3 || s.Bytes != size || s.Seconds <= 0 || s.BytesPerSecond != float64(s.Bytes)/s.Seconds || s.AloneAlpha <= 0 || s.AloneBandwidth <= 0 {
+			t.Errorf("%s: %+v, want 3 chunks of %d bytes", name, s, size)
+		}
+	}
+	for name, s := range map[string]transport.StageTime{"from host": here.FromHost, "to host": there.ToHost, "wire": there.Wire} {
+		if s.Chunks != 0 || s.Bytes != 0 {
+			t.Errorf("%s at the other side: %+v, want nothing", name, s)
+		}
+	}
+	if here.ChunkBytes != 4<<20 || here.PinnedBytes != 32<<20 || here.PinSeconds <= 0 {
+		t.Errorf("%+v, want chunks of 4 MiB in 32 MiB", here)
+	}
+	if lane := in.Path().Lane; lane != "tcp/lo" {
+		t.Errorf("lane %q", lane)
+	}
+}
+
+// TestRefusedRegion tells an initiator why its transfer cannot be.
+func TestRefusedRegion(t *testing.T) {
+	in, target, local, remote, _ := connect(t, 4096)
+	if err := target.Deregister(transport.Region{ID: remote.ID}); err != nil {
+		t.Fatal(err)
+	}
+	c := move(t, in, transport.Transfer{Op: transport.Write, Local: local, Remote: remote, Descriptors: []transport.Descriptor{{Length: 1}}})
+	if !errors.Is(c.Err, transport.ErrPeer) || !strings.Contains(c.Err.Error(), "region 1: unknown region") {
+		t.Errorf("got %v", c.Err)
+	}
+}
+
+// TestTargetProcess loses the target's process under load.
+func TestTargetProcess(t *testing.T) {
+	testdouble.Need(t)
+	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
+		t.Run(signal.String(), func(t *testing.T) {
+			cmd := testdouble.Command(childVar + "=1")
+			cmd.Stderr = os.Stderr
+			child := must(remote.Start(cmd))(t)
+			defer child.Close()
+			defer child.Signal(syscall.SIGKILL)
+			cfg := transport.Config{PeerTimeout: time.Second}
+			l := must(child.Listen(t.Context(), cfg))(t)
+			dialled := make(chan transport.Initiator, 1)
+			go func() {
+				in, err := staged.Over(tcp.New()).Dial(t.Context(), l.Address(), cfg)
+				if err != nil {
+					t.Error(err)
+				}
+				dialled <- in
+			}()
+			target := must(l.AcceptTarget(t.Context()))(t)
+			in := <-dialled
+			defer in.Close()
+			there, here := must(child.Alloc(1<<20))(t), must(gpuMemory(1<<20))(t)
+			local := must(in.Register(here.Memory()))(t)
+			remote := must(in.Import(must(target.Advertise(must(target.Register(there.Memory()))(t)))(t)))(t)[0]
+			if err := child.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+			begin := time.Now()
+			var failure error
+			for failure == nil {
+				if failure = in.Post(transport.Transfer{Op: transport.Write, Local: local, Remote: remote, Descriptors: []transport.Descriptor{{Length: 1 << 20}}}); failure != nil {
+					break
+				}
+				var done [1]transport.Completion
+				for n := 0; n == 0 && failure == nil; n, failure = in.Poll(done[:]) {
+					failure = in.Wait(t.Context())
+				}
+				failure = cmp.Or(failure, done[0].Err)
+			}
+			if took := time.Since(begin); !errors.Is(failure, transport.ErrPeer) || took > 10*time.Second {
+				t.Errorf("after %v: %v", took, failure)
+			}
+		})
+	}
+}
