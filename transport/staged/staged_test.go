@@ -229,7 +229,7 @@ func TestTargetProcess(t *testing.T) {
 			cmd.Stderr = os.Stderr
 			child := must(remote.Start(cmd))(t)
 			defer child.Close()
-			defer child.Signal(syscall.SIGKILL)
+			defer child.Process().Signal(syscall.SIGKILL)
 			cfg := transport.Config{PeerTimeout: time.Second}
 			l := must(child.Listen(t.Context(), cfg))(t)
 			dialled := make(chan transport.Initiator, 1)
@@ -246,7 +246,7 @@ func TestTargetProcess(t *testing.T) {
 			there, here := must(child.Alloc(1<<20))(t), must(gpuMemory(1<<20))(t)
 			local := must(in.Register(here.Memory()))(t)
 			remote := must(in.Import(must(target.Advertise(must(target.Register(there.Memory()))(t)))(t)))(t)[0]
-			if err := child.Signal(signal); err != nil {
+			if err := child.Process().Signal(signal); err != nil {
 				t.Fatal(err)
 			}
 			begin := time.Now()
