@@ -5,13 +5,16 @@
 GO ?= go
 BIN := bin/kvbench
 FUZZTIME ?= 10s
+# RDMA is built where UCX's headers are.
+TAGS = $(shell echo '\#include <ucp/api/ucp.h>' | $${CC:-cc} -E - >/dev/null 2>&1 && echo ucx)
 
 .PHONY: all build run test race fuzz bench compare lint fmt setup clean test-hdr test-model test-rdma cross
 
 all: build
 
 build:
-	$(GO) build -o $(BIN) ./cmd/kvbench
+	$(GO) build -tags "$(TAGS)" -o $(BIN) ./cmd/kvbench
+	@[ -n "$(TAGS)" ] || echo "$(BIN) is without RDMA: UCX's headers are not installed (Debian: libucx-dev)"
 
 run: build
 	./$(BIN) loopback
@@ -19,13 +22,13 @@ run: build
 # Tools that tests use. Without root, or elsewhere than on Debian, what is
 # missing shows as a skip with its reason.
 setup:
-	@scripts/setup
+	@scripts/setup libucx-dev
 
 test: setup lint
-	$(GO) test ./...
+	$(GO) test -tags "$(TAGS)" ./...
 
-race:
-	$(GO) test -race -p 1 -timeout 20m ./...
+race: setup
+	$(GO) test -tags "$(TAGS)" -race -p 1 -timeout 30m ./...
 
 # Every fuzz target in turn, FUZZTIME each.
 fuzz:
@@ -42,7 +45,7 @@ test-model: setup
 
 # RDMA on Soft-RoCE in a virtual machine; installs qemu and UCX on Debian. Takes
 # about three minutes.
-test-rdma:
+test-rdma: setup
 	@scripts/test-rdma
 
 # What must build, and where C is absent.
@@ -54,15 +57,17 @@ cross:
 	CGO_ENABLED=0 $(GO) build -tags static -o /dev/null ./...
 	CGO_ENABLED=0 $(GO) vet -tags static ./...
 
-bench:
-	$(GO) test -run '^$$' -bench . -benchmem ./...
+bench: build
+	$(GO) test -tags "$(TAGS)" -run '^$$' -bench . -benchmem ./...
 	@scripts/compare-iperf3 ./$(BIN)
+	@[ -z "$(TAGS)" ] || scripts/compare-ucx ./$(BIN)
 
 lint:
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt-ed: $$unformatted"; exit 1; fi
 	$(GO) vet ./...
-	$(GO) vet -tags slow ./cmd/kvbench
+	$(GO) vet -tags "slow $(TAGS)" ./...
 	$(GO) tool staticcheck ./...
+	$(GO) tool staticcheck -tags "slow $(TAGS)" ./...
 
 fmt:
 	gofmt -w .
