@@ -6,12 +6,17 @@ GO ?= go
 BIN := bin/kvbench
 FUZZTIME ?= 10s
 
+# UCX is bound in where its headers are. Asked anew each time: setup installs them.
+TAGS = $(shell $(CC) -E -x c -include ucp/api/ucp.h /dev/null >/dev/null 2>&1 && echo ucx)
+with_ucx = @[ -n "$(TAGS)" ] || echo "without ucx, whose headers are not installed: no --transport rdma (Debian: apt-get install libucx-dev)" >&2
+
 .PHONY: all build run test race fuzz bench compare lint fmt setup clean test-hdr test-model cross
 
 all: build
 
 build:
-	$(GO) build -o $(BIN) ./cmd/kvbench
+	$(with_ucx)
+	$(GO) build -tags "$(TAGS)" -o $(BIN) ./cmd/kvbench
 
 run: build
 	./$(BIN) loopback
@@ -22,14 +27,16 @@ setup:
 	@scripts/setup
 
 test: setup lint
-	$(GO) test ./...
+	$(with_ucx)
+	$(GO) test -tags "$(TAGS)" ./...
 
 race:
-	$(GO) test -race -p 1 -timeout 20m ./...
+	$(with_ucx)
+	$(GO) test -tags "$(TAGS)" -race -p 1 -timeout 20m ./...
 
 # Every fuzz target in turn, FUZZTIME each.
 fuzz:
-	@scripts/fuzz $(FUZZTIME)
+	@scripts/fuzz $(FUZZTIME) "$(TAGS)"
 
 # Histograms are read back by another implementation of HdrHistogram.
 test-hdr: build
@@ -38,7 +45,7 @@ test-hdr: build
 # The model against links whose truth is known: shaped pairs of network
 # namespaces. Needs root; takes about four minutes.
 test-model: setup
-	$(GO) test -tags slow -count 1 -run Shaped ./cmd/kvbench
+	$(GO) test -tags "slow,$(TAGS)" -count 1 -run Shaped ./cmd/kvbench
 
 # What must build, and where C is absent.
 cross:
@@ -48,14 +55,14 @@ cross:
 	done
 
 bench:
-	$(GO) test -run '^$$' -bench . -benchmem ./...
+	$(GO) test -tags "$(TAGS)" -run '^$$' -bench . -benchmem ./...
 	@scripts/compare-iperf3 ./$(BIN)
 
 lint:
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt-ed: $$unformatted"; exit 1; fi
-	$(GO) vet ./...
-	$(GO) vet -tags slow ./cmd/kvbench
-	$(GO) tool staticcheck ./...
+	$(GO) vet -tags "$(TAGS)" ./...
+	$(GO) vet -tags "slow,$(TAGS)" ./cmd/kvbench
+	$(GO) tool staticcheck -tags "$(TAGS)" ./...
 
 fmt:
 	gofmt -w .
