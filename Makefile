@@ -5,16 +5,17 @@
 GO ?= go
 BIN := bin/kvbench
 FUZZTIME ?= 10s
-# RDMA is built where UCX's headers are.
-TAGS = $(shell echo '\#include <ucp/api/ucp.h>' | $${CC:-cc} -E - >/dev/null 2>&1 && echo ucx)
+# UCX is bound in where its headers are. Asked anew each time: setup installs them.
+TAGS = $(shell $(CC) -E -x c -include ucp/api/ucp.h /dev/null >/dev/null 2>&1 && echo ucx)
+with_ucx = @[ -n "$(TAGS)" ] || echo "without ucx, whose headers are not installed: no --transport rdma (Debian: apt-get install libucx-dev)" >&2
 
 .PHONY: all build run test race fuzz bench compare lint fmt setup clean test-hdr test-model test-rdma cross
 
 all: build
 
 build:
+	$(with_ucx)
 	$(GO) build -tags "$(TAGS)" -o $(BIN) ./cmd/kvbench
-	@[ -n "$(TAGS)" ] || echo "$(BIN) is without RDMA: UCX's headers are not installed (Debian: libucx-dev)"
 
 run: build
 	./$(BIN) loopback
@@ -22,17 +23,19 @@ run: build
 # Tools that tests use. Without root, or elsewhere than on Debian, what is
 # missing shows as a skip with its reason.
 setup:
-	@scripts/setup libucx-dev
+	@scripts/setup
 
 test: setup lint
+	$(with_ucx)
 	$(GO) test -tags "$(TAGS)" ./...
 
 race: setup
+	$(with_ucx)
 	$(GO) test -tags "$(TAGS)" -race -p 1 -timeout 30m ./...
 
 # Every fuzz target in turn, FUZZTIME each.
 fuzz:
-	@scripts/fuzz $(FUZZTIME)
+	@scripts/fuzz $(FUZZTIME) "$(TAGS)"
 
 # Histograms are read back by another implementation of HdrHistogram.
 test-hdr: build
@@ -41,7 +44,7 @@ test-hdr: build
 # The model against links whose truth is known: shaped pairs of network
 # namespaces. Needs root; takes about four minutes.
 test-model: setup
-	$(GO) test -tags slow -count 1 -run Shaped ./cmd/kvbench
+	$(GO) test -tags "slow,$(TAGS)" -count 1 -run Shaped ./cmd/kvbench
 
 # RDMA on Soft-RoCE in a virtual machine; installs qemu and UCX on Debian. Takes
 # about three minutes.
@@ -65,9 +68,9 @@ bench: build
 lint:
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt-ed: $$unformatted"; exit 1; fi
 	$(GO) vet ./...
-	$(GO) vet -tags "slow $(TAGS)" ./...
+	$(GO) vet -tags "slow,$(TAGS)" ./...
 	$(GO) tool staticcheck ./...
-	$(GO) tool staticcheck -tags "slow $(TAGS)" ./...
+	$(GO) tool staticcheck -tags "slow,$(TAGS)" ./...
 
 fmt:
 	gofmt -w .

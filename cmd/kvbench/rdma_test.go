@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -8,15 +9,30 @@ import (
 	"testing"
 	"time"
 
+	"kvbench/internal/hostinfo"
 	"kvbench/transport/rdma"
 )
 
 // needUCX skips a test where this build has no UCX or finds none, and fails it if
-// KVBENCH_REQUIRE names rdma.
+// KVBENCH_REQUIRE names rdma. What a developer has set for UCX is not part of a test.
 func needUCX(t *testing.T) {
 	t.Helper()
 	if err := rdma.New().Probe(t.Context()); err != nil {
 		skipOrFail(t, "rdma", err.Error())
+	}
+	for _, v := range os.Environ() {
+		if name, value, _ := strings.Cut(v, "="); strings.HasPrefix(name, "UCX_") {
+			t.Setenv(name, value) // restores it
+			os.Unsetenv(name)
+		}
+	}
+}
+
+// noRDMA ends a test that is about hosts without an RDMA device.
+func noRDMA(t *testing.T) {
+	t.Helper()
+	if devices, _ := hostinfo.RDMADevices(); len(devices) > 0 {
+		t.Skipf("this host has the RDMA device %s", devices[0].Name)
 	}
 }
 
@@ -67,26 +83,101 @@ func TestRDMALoopback(t *testing.T) {
 	}
 }
 
+// TestRDMAWrongLane: nothing is measured on another lane than was asked for. The run
+// ends with the reason, before there is a number.
+func TestRDMAWrongLane(t *testing.T) {
+	needUCX(t)
+	for _, c := range []struct {
+		name string
+		env  []string
+		args []string
+		says []string
+	}{
+		{"shared memory is asked for and the environment says tcp", []string{"UCX_TLS=tcp"}, []string{"--lane", "shm"},
+			[]string{"wrong lane", "asked for lane shm", "tcp/", "UCX_TLS=tcp in the environment", "--lane"}},
+		{"tcp is asked for and the environment adds memory", []string{"UCX_TLS=tcp,sm"}, []string{"--lane", "tcp"},
+			[]string{"wrong lane", "asked for lane tcp", "/memory", "UCX_TLS=tcp,sm in the environment"}},
+		{"no device of that name", nil, []string{"--lane", "tcp", "--device", "nosuch0"},
+			[]string{"no such lane", "on device nosuch0", "kvbench devices"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			fails(t, launch{env: c.env}, c.args, c.says)
+		})
+	}
+}
+
+// TestNoRDMA: a host without an RDMA device says where it looked, and what would help.
+func TestNoRDMA(t *testing.T) {
+	needUCX(t)
+	noRDMA(t)
+	looked := []string{"looked for RDMA devices in /sys/class/infiniband", "mend: ", "rdma_rxe", "--lane tcp", "--lane shm"}
+	fails(t, launch{}, nil, append(looked, "an RDMA lane"))
+	fails(t, launch{}, []string{"--lane", "rc"}, append(looked, "lane rc"))
+	fails(t, launch{}, []string{"--lane", "ud", "--device", "mlx5_0"}, append(looked, "lane ud"))
+	fails(t, launch{env: []string{"UCX_TLS=tcp"}}, []string{"--lane", "rc"}, append(looked, "lane rc"))
+}
+
+// fails checks that a run over RDMA ends with a reason and without a number.
+func fails(t *testing.T, l launch, args, says []string) {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "run.json")
+	args = with(with([]string{"loopback", "--transport", "rdma", "--out", out}, small...), args...)
+	got := l.start(t, args...).end(promptly)
+	got.want(t, exitFailed, says...)
+	if got.stdout != "" {
+		t.Errorf("and yet it prints:\n%s", got.stdout)
+	}
+	if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("and yet there is a result: %v", err)
+	}
+}
+
+func TestRDMAUsage(t *testing.T) {
+	needUCX(t)
+	for _, c := range []struct {
+		line string
+		says []string
+	}{
+		{"--lane shm", []string{"--lane", "--transport rdma"}},
+		{"--rdma-op put", []string{"--rdma-op", "--transport rdma"}},
+		{"--transport tcp --lane tcp", []string{"--lane", "--transport rdma"}},
+		{"--transport rdma --lane roce", []string{`"roce"`, "rc, dc, ud, tcp or shm"}},
+		{"--transport rdma --lane shm --rdma-op scatter", []string{`"scatter"`, "put, am or get"}},
+		{"--transport rdma --lane shm --rdma-op get", []string{"--rdma-op get cannot push", "--direction pull"}},
+		{"--transport rdma --lane shm --rdma-op put --direction pull", []string{"--rdma-op put cannot pull", "--direction push"}},
+		{"--transport rdma --lane shm --rdma-op am --direction pull", []string{"--rdma-op am cannot pull", "--direction push"}},
+		{"--transport rdma --lane shm --streams 2", []string{"2 streams", "UCX_MAX_RNDV_RAILS"}},
+		{"--transport rdma --lane shm --socket-buffer 4MiB", []string{"--socket-buffer", "UCX_TCP_SNDBUF"}},
+		{"--transport rdma --lane shm --device eth0", []string{`"eth0"`, "--device"}},
+	} {
+		t.Run(c.line, func(t *testing.T) {
+			kvbench(t, with(append([]string{"loopback"}, small...), strings.Fields(c.line)...)...).want(t, exitUsage, c.says...)
+		})
+	}
+}
+
 // TestRDMAKill kills one of the two processes over UCX, at a random moment from
 // before it has connected to the middle of its transfers. UCX can be told that its
 // peer is gone on some lanes only, and 1.13 aborts the process in some of the cases
 // in which an endpoint ends that still has something to send; neither may show.
 func TestRDMAKill(t *testing.T) {
 	needUCX(t)
+	moment := moments(t)
+	const most = slow * 600 * time.Millisecond
 	for _, c := range overUCX {
-		args := with(with(endless, "--verify", "none", "--concurrency", "2"), laneFlags(c.lane, c.op, c.direction)...)
+		lane := laneFlags(c.lane, c.op, c.direction)
+		args := with(with(endless, "--verify", "none", "--concurrency", "2"), lane...)
+		at := []time.Duration{moment(most), moment(most), moment(most)}
 		t.Run(c.lane+" "+c.op, func(t *testing.T) {
-			moment := moments(t)
+			t.Parallel()
 			serving, addr := consumer(t)
-			for range 3 {
-				killProducer(t, serving, addr, moment(slow*time.Second), args)
-				goesOn(t, addr, laneFlags(c.lane, c.op, c.direction)...)
-			}
-			for range 2 {
-				killConsumer(t, moment(slow*time.Second), args)
+			for _, at := range at[:2] {
+				killProducer(t, serving, addr, at, args)
+				goesOn(t, addr, lane...)
 			}
 			serving.signal(os.Interrupt)
 			serving.end(promptly).want(t, exitDone)
+			killConsumer(t, at[2], args)
 		})
 	}
 }

@@ -238,3 +238,31 @@ func TestLimit(t *testing.T) {
 		}
 	}
 }
+
+// TestCheckConfig: what can never be is refused as such.
+func TestCheckConfig(t *testing.T) {
+	for _, lane := range []string{"", "rc", "dc", "ud", "tcp", "shm"} {
+		cfg, f, err := checkConfig(transport.Config{Lane: lane})
+		if err != nil || f.name != lane || cfg.MaxOutstanding != transport.DefaultMaxOutstanding || cfg.Streams != 1 {
+			t.Errorf("lane %q: %+v, %v, %v", lane, cfg, f, err)
+		}
+	}
+	for name, c := range map[string]struct {
+		cfg  transport.Config
+		says string
+	}{
+		"lane":        {transport.Config{Lane: "roce"}, `lane "roce" is not known: choose rc, dc, ud, tcp or shm`},
+		"operation":   {transport.Config{Operation: "scatter"}, "choose put, am or get"},
+		"streams":     {transport.Config{Streams: 2}, "UCX_MAX_RNDV_RAILS"},
+		"device":      {transport.Config{Lane: "shm", Device: "eth0"}, "leave --device out"},
+		"outstanding": {transport.Config{MaxOutstanding: maxOutstanding + 1}, "65537 outstanding transfers, where 1 to 65536"},
+		"negative":    {transport.Config{MaxOutstanding: -1}, "-1 outstanding"},
+		"timeout":     {transport.Config{PeerTimeout: -1}, "negative timeout"},
+	} {
+		_, _, err := checkConfig(c.cfg)
+		if !errors.Is(err, transport.ErrUnsupported) {
+			t.Errorf("%s: %v does not wrap ErrUnsupported", name, err)
+		}
+		says(t, err, c.says)
+	}
+}

@@ -94,7 +94,9 @@ func checkConfig(cfg transport.Config) (transport.Config, family, error) {
 	case !slices.Contains([]string{"", opPut, opAM, opGet}, cfg.Operation):
 		return cfg, f, fmt.Errorf("operation %q is not known: choose put, am or get: %w", cfg.Operation, transport.ErrUnsupported)
 	case cfg.Streams != 1:
-		return cfg, f, fmt.Errorf("%d streams: UCX spreads a connection over devices by itself (UCX_MAX_RMA_RAILS): %w", cfg.Streams, transport.ErrUnsupported)
+		return cfg, f, fmt.Errorf("%d streams: UCX spreads a connection over devices by itself (UCX_MAX_RNDV_RAILS): %w", cfg.Streams, transport.ErrUnsupported)
+	case f.oneHost && cfg.Device != "":
+		return cfg, f, fmt.Errorf("device %q: %v is the memory of one host: leave --device out: %w", cfg.Device, f, transport.ErrUnsupported)
 	case cfg.MaxOutstanding < 1 || cfg.MaxOutstanding > maxOutstanding:
 		return cfg, f, fmt.Errorf("%d outstanding transfers, where 1 to %d are possible: %w", cfg.MaxOutstanding, maxOutstanding, transport.ErrUnsupported)
 	case cfg.PeerTimeout < 0:
