@@ -52,3 +52,23 @@ func (c *Context) Do(f func() error) error {
 	}
 	return f()
 }
+
+// Binder is Context.Do for the path of a transfer: it allocates nothing, and serves
+// one goroutine at a time.
+type Binder struct {
+	caller
+	context *Context
+}
+
+// Binder makes a binder of the context.
+func (c *Context) Binder() *Binder { return &Binder{caller{driver: c.driver}, c} }
+
+// Do is Context.Do.
+func (b *Binder) Do(f func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := b.call(symCtxSetCurrent, b.context.handle); err != nil {
+		return err
+	}
+	return f()
+}

@@ -25,6 +25,7 @@ var children = map[string]func() error{
 	"copies": checkCopies,
 	"late":   checkLate,
 	"import": importMemory,
+	"pinned": checkPinned,
 }
 
 func TestMain(m *testing.M) {

@@ -31,6 +31,7 @@ type copier struct {
 	ended   func(place int) error
 
 	mu     sync.Mutex // serializes launches
+	bound  *cudadrv.Binder
 	copies cudadrv.Copies
 	marks  [ringPlaces + 1]mark // one more than can be under way
 	next   int
@@ -76,7 +77,7 @@ func (m *meter) read() transport.StageTime {
 // newCopier makes a copier. ended is called for each chunk whose copies have ended, in
 // order.
 func newCopier(c *cudadrv.Context, to direction, ring *cudadrv.Pinned, cfg transport.Config) (k *copier, err error) {
-	k = &copier{context: c, to: to, ring: ring, added: make(chan launched, ringPlaces)}
+	k = &copier{context: c, bound: c.Binder(), to: to, ring: ring, added: make(chan launched, ringPlaces)}
 	if cfg.BusyPoll {
 		k.spin = cfg.PeerTimeout
 	} else if runtime.NumCPU() >= 4 {
@@ -123,7 +124,7 @@ func (k *copier) launch(place int, base cudadrv.DevicePointer, pieces []piece, b
 		}
 		at += cudadrv.DevicePointer(p.length)
 	}
-	if err := k.context.Do(k.add); err != nil {
+	if err := k.bound.Do(k.add); err != nil {
 		return k.explain(err)
 	}
 	k.added <- launched{place, k.next, bytes} // has room: no more than there are places
@@ -137,11 +138,13 @@ func (k *copier) addBound() error {
 	if err := m.begin.Record(k.stream); err != nil {
 		return err
 	}
-	copyAll := k.stream.CopyToHost
+	var err error
 	if k.to == fromHost {
-		copyAll = k.stream.CopyFromHost
+		err = k.stream.CopyFromHost(&k.copies)
+	} else {
+		err = k.stream.CopyToHost(&k.copies)
 	}
-	if err := copyAll(&k.copies); err != nil {
+	if err != nil {
 		return err
 	}
 	return m.end.Record(k.stream)

@@ -76,7 +76,7 @@ func TestConformance(t *testing.T) {
 }
 
 // connect makes a pair in this process with memory of size bytes on both sides.
-func connect(t *testing.T, size int64) (in transport.Initiator, target transport.Target, local transport.Region, remote transport.RemoteRegion, memory [2]transport.Memory) {
+func connect(t testing.TB, size int64) (in transport.Initiator, target transport.Target, local transport.Region, remote transport.RemoteRegion, memory [2]transport.Memory) {
 	t.Helper()
 	testdouble.Need(t)
 	over := staged.Over(tcp.New())

@@ -1,0 +1,76 @@
+package gpumem_test
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"kvbench/internal/cudadrv"
+	"kvbench/internal/cudadrv/testdouble"
+	"kvbench/internal/gpumem"
+	"kvbench/transport"
+)
+
+func TestMain(m *testing.M) { os.Exit(testdouble.Main(m)) }
+
+func TestOwned(t *testing.T) {
+	testdouble.Need(t)
+	registered := false
+	o := gpumem.On(0, func(at cudadrv.DevicePointer, size int64) bool {
+		if size != 4096 {
+			t.Errorf("asked for %d bytes at %#x", size, at)
+		}
+		return registered
+	})
+	m, err := o.Allocate(4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Kind != transport.CUDAMemory || m.Device != 0 || m.Length != 4096 || m.Pointer == 0 {
+		t.Errorf("%+v", m)
+	}
+	if err := o.CopyIn(m, 4000, []byte("the last ninety-six")); err != nil {
+		t.Fatal(err)
+	}
+	var got [8]byte
+	if err := o.CopyOut(m, 4004, got[:]); err != nil || string(got[:]) != "last nin" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	elsewhere := m
+	elsewhere.Pointer += 64
+	registered = true
+	for name, c := range map[string]struct{ err, want error }{
+		"in over the end":  {o.CopyIn(m, 4090, got[:]), transport.ErrBounds},
+		"out over the end": {o.CopyOut(m, 4090, got[:]), transport.ErrBounds},
+		"before it":        {o.CopyOut(m, -1, got[:]), transport.ErrBounds},
+		"elsewhere":        {o.CopyIn(elsewhere, 0, got[:]), transport.ErrRegion},
+		"free elsewhere":   {o.Free(elsewhere), transport.ErrRegion},
+		"free in use":      {o.Free(m), transport.ErrBusy},
+	} {
+		if !errors.Is(c.err, c.want) {
+			t.Errorf("%s: error %v, want one that wraps %q", name, c.err, c.want)
+		}
+	}
+	registered = false
+	if err := o.Free(m); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Free(m); !errors.Is(err, transport.ErrRegion) {
+		t.Errorf("second Free: %v", err)
+	}
+	if m, err = o.Allocate(4096); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.FreeAll(); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.CopyOut(m, 0, got[:]); !errors.Is(err, transport.ErrRegion) {
+		t.Errorf("CopyOut after FreeAll: %v", err)
+	}
+	if _, err := o.Allocate(4096); !errors.Is(err, transport.ErrClosed) {
+		t.Errorf("Allocate after FreeAll: %v", err)
+	}
+	if _, err := gpumem.On(7, nil).Allocate(1); !errors.Is(err, cudadrv.ErrNoDevice) {
+		t.Errorf("Allocate on a device that is not there: %v", err)
+	}
+}

@@ -1,0 +1,5 @@
+//go:build race
+
+package staged_test
+
+const raceDetector = true
