@@ -24,6 +24,7 @@ type side struct {
 
 	images [][]byte          // by worker
 	mem    []*hostmem.Buffer // what is not the endpoints' own
+	free   []func() error    // what is, once the endpoints are closed
 
 	initiators []*initiator
 	targets    []*target
@@ -64,6 +65,9 @@ func (s *side) place(ctx context.Context, e transport.Endpoint, worker int) (tra
 func (s *side) memory(e transport.Endpoint) (transport.Memory, error) {
 	if a, ok := e.(transport.Allocator); ok && s.span > 0 {
 		m, err := a.Allocate(s.span)
+		if err == nil {
+			s.free = append(s.free, func() error { return a.Free(m) })
+		}
 		if !errors.Is(err, transport.ErrUnsupported) {
 			return m, err
 		}
@@ -179,6 +183,10 @@ func (s *side) disconnect() error {
 func (s *side) close() error {
 	err := s.disconnect()
 	s.images = nil
+	for _, free := range s.free {
+		err = errors.Join(err, free())
+	}
+	s.free = nil
 	for _, m := range s.mem {
 		err = errors.Join(err, m.Close())
 	}
