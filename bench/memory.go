@@ -17,6 +17,7 @@ type memory struct {
 	view   []byte
 	copier transport.Copier // nil where view is the memory itself
 	own    *hostmem.Buffer  // what is not the endpoint's; nil where all is
+	free   func() error     // gives back what is; nil where nothing is
 }
 
 // makeMemory is what the endpoint makes, where it has its own way, or the host's.
@@ -24,7 +25,9 @@ func (s *side) makeMemory(e transport.Endpoint) (*memory, error) {
 	m := &memory{}
 	var err error
 	if a, ok := e.(transport.Allocator); ok && s.span > 0 {
-		m.Memory, err = a.Allocate(s.span)
+		if m.Memory, err = a.Allocate(s.span); err == nil {
+			m.free = func() error { return a.Free(m.Memory) }
+		}
 		switch {
 		case errors.Is(err, transport.ErrUnsupported): // any memory does
 		case err != nil:
@@ -75,11 +78,14 @@ func (m *memory) fetch() error {
 	return m.copier.CopyOut(m.Memory, 0, m.view)
 }
 
-// close gives back what is not the endpoint's.
-func (m *memory) close() error {
+// close gives the memory back, after the connections that used it have ended.
+func (m *memory) close() (err error) {
 	m.view = nil
-	if m.own == nil {
-		return nil
+	if m.free != nil {
+		err = m.free()
 	}
-	return m.own.Close()
+	if m.own != nil {
+		err = errors.Join(err, m.own.Close())
+	}
+	return err
 }

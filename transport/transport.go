@@ -58,10 +58,11 @@ type Checker interface {
 // of its own making.
 type Allocator interface {
 	// Allocate returns size bytes of memory, or ErrUnsupported where any memory does
-	// as well. It is to be registered like other memory, and lives until Free, or
-	// until after Close.
+	// as well. It is to be registered like other memory, and lives until Free, also
+	// where the connection has ended.
 	Allocate(size int64) (Memory, error)
-	// Free gives back memory that Allocate returned and that is not registered.
+	// Free gives back memory that Allocate returned and that is not registered. It may
+	// come after Close.
 	Free(m Memory) error
 }
 

@@ -132,6 +132,7 @@ func (w *Worker) Idle() bool { return C.kvb_idle(w.w) != 0 }
 // be idle or have PeerErrors: UCX aborts the process where an endpoint ends that
 // still has something to send and cannot be told that its peer is gone. It reports
 // false where UCX does not let the endpoint end: the worker is to be abandoned.
+// Otherwise Progress still answers the peer, which may need that to end its own.
 func (w *Worker) Disconnect() bool { return C.kvb_worker_disconnect(w.w) != 0 }
 
 // Abandon lets go of the peer's memory where Disconnect cannot be had, and leaves

@@ -703,8 +703,10 @@ static unsigned turn(kvb_worker *w)
 {
 	pump(w);
 	unsigned n = kvb_lib.ucp_worker_progress(w->worker);
-	fetch_pending(w);
-	send_replies(w);
+	if (w->ep != NULL) {
+		fetch_pending(w);
+		send_replies(w);
+	}
 	return n;
 }
 
@@ -755,6 +757,7 @@ int kvb_worker_disconnect(kvb_worker *w)
 		kvb_lib.ucp_request_free(r);
 	}
 	w->ep = NULL;
+	w->region_count = 0;  // whatever still comes has no place here
 	destroy_remotes(w);
 	return 1;
 }

@@ -81,6 +81,7 @@ int kvb_idle(kvb_worker *w);
 // endpoint ends that still has something to send and cannot be told that its peer
 // is gone. It returns 0 where UCX does not let the endpoint end for a second: the
 // worker may not be used after that, except by kvb_worker_abandon and kvb_unmap.
+// kvb_progress still answers the peer, which may need that to end its own.
 // kvb_worker_free does the rest, once all memory is unmapped.
 int kvb_worker_disconnect(kvb_worker *w);
 void kvb_worker_free(kvb_worker *w);

@@ -47,6 +47,7 @@ type connection struct {
 	// readBack says that lane is what carried the first transfer. It belongs to the
 	// engine's thread.
 	readBack bool
+	closed   bool // by its user, which the engine's thread knows
 
 	mu      sync.Mutex
 	err     error
@@ -66,8 +67,8 @@ func begin(cfg transport.Config, f family) (*connection, error) {
 	}
 	var err error
 	c.engine, err = startEngine(ucx.Options{
-		Settings: settings(f, cfg.Device), Slots: cfg.MaxOutstanding, Window: window, PeerErrors: f.peerErrors,
-	}, cfg.MaxOutstanding, cfg.BusyPoll, c.unmapAll)
+		Settings: settings(f, cfg), Slots: cfg.MaxOutstanding, Window: window, PeerErrors: f.peerErrors,
+	}, cfg.MaxOutstanding, cfg.BusyPoll, c.unmapAll, c.spent)
 	if err != nil {
 		return nil, explain(err, f, cfg.Device)
 	}
@@ -119,7 +120,7 @@ func (c *connection) greet(ctx context.Context) error {
 		err = fmt.Errorf("%w: UCX did not connect the two sides in %v, on %s; %s", transport.ErrPeer, c.cfg.PeerTimeout, strings.Join(c.lane.Load().all, ", "), c.family.reachability())
 	}
 	c.fail(err)
-	<-c.dead
+	c.Close()
 	return err
 }
 
@@ -242,8 +243,12 @@ func (c *connection) Err() error {
 func (c *connection) Close() error {
 	c.fail(transport.ErrClosed)
 	<-c.dead
+	c.engine.afterwards(func() { c.closed = true })
 	return nil
 }
+
+// spent reports whether nothing needs the worker any more. It runs on the engine's thread.
+func (c *connection) spent() bool { return c.closed && c.regions.empty() }
 
 // abandon ends a connection that never had a peer.
 func (c *connection) abandon() {
@@ -251,6 +256,7 @@ func (c *connection) abandon() {
 		c.socket.Close()
 	}
 	c.engine.end(true)
+	c.engine.afterwards(func() { c.closed = true })
 }
 
 // happened takes in what is no transfer's own event.

@@ -2,6 +2,7 @@ package rdma_test
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -133,8 +134,8 @@ func cycle(t *testing.T, lane, operation string) {
 	if target == nil {
 		t.FailNow()
 	}
-	local, here := register(t, in, size, 1)
-	region, there := register(t, target, size, 2)
+	local, here, freeHere := register(t, in, size, 1)
+	region, there, freeThere := register(t, target, size, 2)
 	ad, err := target.Advertise(region)
 	if err != nil {
 		t.Fatal(err)
@@ -159,21 +160,34 @@ func cycle(t *testing.T, lane, operation string) {
 	}
 	in.Close()
 	target.Close()
+	// Memory outlives the connection that it was made by.
+	if here[0] != there[len(there)-1] {
+		t.Error("the bytes have changed after the end")
+	}
+	freeHere()
+	freeThere()
 }
 
 // register makes memory as a run would, with a value in each byte, and registers it.
-func register(t *testing.T, e transport.Endpoint, size int64, value byte) (transport.Region, []byte) {
+func register(t *testing.T, e transport.Endpoint, size int64, value byte) (r transport.Region, b []byte, free func()) {
 	t.Helper()
 	memory, err := e.(transport.Allocator).Allocate(size)
+	free = func() {
+		if err := e.(transport.Allocator).Free(memory); err != nil {
+			t.Error(err)
+		}
+	}
+	if errors.Is(err, transport.ErrUnsupported) { // a lane that takes any
+		memory, free, err = transport.HostBytes(make([]byte, size)), func() {}, nil
+	}
 	if err != nil {
-		memory = transport.HostBytes(make([]byte, size)) // a lane that takes any
+		t.Fatal(err)
 	}
 	for i := range memory.Bytes {
 		memory.Bytes[i] = value
 	}
-	r, err := e.Register(memory)
-	if err != nil {
+	if r, err = e.Register(memory); err != nil {
 		t.Fatal(err)
 	}
-	return r, memory.Bytes
+	return r, memory.Bytes, free
 }

@@ -137,12 +137,13 @@ func portNames(ports []port) []string {
 	return names
 }
 
-// settings are UCX's for a family and device. The user's environment goes first:
-// what it leads to is held against the family afterwards.
-func settings(f family, device string) []ucx.Setting {
+// settings are UCX's for a connection. The user's environment goes first: what it
+// leads to is held against the family afterwards.
+func settings(f family, cfg transport.Config) []ucx.Setting {
+	device := cfg.Device
 	var s []ucx.Setting
 	if os.Getenv("UCX_TLS") == "" {
-		s = append(s, ucx.Setting{Name: "TLS", Value: f.tls})
+		s = append(s, ucx.Setting{Name: "TLS", Value: f.transports(cfg.Operation)})
 	}
 	if f.oneRail && os.Getenv("UCX_MAX_RNDV_RAILS") == "" {
 		s = append(s, ucx.Setting{Name: "MAX_RNDV_RAILS", Value: "1"})

@@ -119,9 +119,9 @@ func TestSettings(t *testing.T) {
 	for _, name := range []string{"UCX_TLS", "UCX_NET_DEVICES", "UCX_MAX_RNDV_RAILS"} {
 		unset(t, name)
 	}
-	tls := map[string]string{"": "ib", "rc": "rc", "dc": "dc", "ud": "ud", "tcp": "tcp", "shm": "sm"}
+	tls := map[string]string{"": "ib", "rc": "rc", "dc": "dc", "ud": "ud", "tcp": "tcp", "shm": "sysv,posix"}
 	for _, f := range families {
-		s := settings(f, "")
+		s := settings(f, transport.Config{})
 		if got, _ := valueOf(s, "TLS"); got != tls[f.name] {
 			t.Errorf("%v: UCX_TLS %q, want %q", f, got, tls[f.name])
 		}
@@ -132,17 +132,21 @@ func TestSettings(t *testing.T) {
 			t.Errorf("%v: held to one rail: %v", f, ok)
 		}
 	}
+	shm, _ := familyOf("shm")
+	if got, _ := valueOf(settings(shm, transport.Config{Operation: opAM}), "TLS"); got != "sm" {
+		t.Errorf("messages over shared memory: UCX_TLS %q, want all of sm", got)
+	}
 	tcp, _ := familyOf("tcp")
-	if got, _ := valueOf(settings(tcp, "eth0"), "NET_DEVICES"); got != "eth0" {
+	if got, _ := valueOf(settings(tcp, transport.Config{Device: "eth0"}), "NET_DEVICES"); got != "eth0" {
 		t.Errorf("device eth0: UCX_NET_DEVICES %q", got)
 	}
 	t.Setenv("UCX_TLS", "all")
 	t.Setenv("UCX_NET_DEVICES", "lo")
 	t.Setenv("UCX_MAX_RNDV_RAILS", "2")
-	if s := settings(tcp, ""); len(s) != 0 {
+	if s := settings(tcp, transport.Config{}); len(s) != 0 {
 		t.Errorf("the user has set all of them and gets %v besides", s)
 	}
-	if s := settings(tcp, "eth0"); len(s) != 1 || s[0] != (ucx.Setting{Name: "NET_DEVICES", Value: "eth0"}) {
+	if s := settings(tcp, transport.Config{Device: "eth0"}); len(s) != 1 || s[0] != (ucx.Setting{Name: "NET_DEVICES", Value: "eth0"}) {
 		t.Errorf("--device beside the environment: %v", s)
 	}
 	env := environment()

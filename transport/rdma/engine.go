@@ -17,14 +17,17 @@ type engine struct {
 	submit chan int    // slots to post
 	handle func(ucx.Event)
 	idle   func()        // called once when UCX holds nothing; the thread's
-	unmap  func()        // lets go of all memory, once the endpoint is gone
+	unmap  func()        // lets go of what was registered, once the endpoint is gone
+	spent  func() bool   // nothing is left that needs the worker; asked on the thread
 	spin   time.Duration // how long to look for events before sleeping
-	ended  chan struct{} // closed when the thread has let go of the worker
+	ended  chan struct{} // closed when the endpoint has ended
+	late   chan func()   // to be run on the thread after that
+	freed  chan struct{} // closed when the thread has let go of the worker
 	offset int64         // transport.Now's clock less UCX's, in ns
 	stop   bool          // set on the thread
-	// peerErrors and peerGone say how the worker may end: see letGo. peerGone is set
-	// on the thread.
-	peerErrors, peerGone bool
+	// peerErrors and peerGone say how the endpoint may end, and disconnected and kept
+	// how it has: see letGo. All but the first belong to the thread.
+	peerErrors, peerGone, disconnected, kept bool
 
 	// life is held for reading by other threads while they use the worker, and
 	// taken by this one before it frees it.
@@ -42,14 +45,18 @@ const (
 	closingNap = time.Millisecond
 	// settleTurns is how often an ending worker is looked at, 32 rounds of UCX each time.
 	settleTurns = 256
+	// answering is how long a worker whose endpoint has ended answers a peer that ends
+	// its own, for which UCX has a second.
+	answering = 2 * time.Second
 	// eventBatch is how many events are taken at a time.
 	eventBatch = 64
 )
 
 // startEngine makes a worker on a thread of its own.
-func startEngine(o ucx.Options, slots int, busy bool, unmap func()) (*engine, error) {
-	e := &engine{unmap: unmap, peerErrors: o.PeerErrors,
-		calls: make(chan func(), 4), submit: make(chan int, slots), spin: quietSpin, ended: make(chan struct{}),
+func startEngine(o ucx.Options, slots int, busy bool, unmap func(), spent func() bool) (*engine, error) {
+	e := &engine{unmap: unmap, spent: spent, peerErrors: o.PeerErrors,
+		calls: make(chan func(), 4), submit: make(chan int, slots), spin: quietSpin,
+		ended: make(chan struct{}), late: make(chan func()), freed: make(chan struct{}),
 		offset: clockOffset(),
 	}
 	if busy {
@@ -79,7 +86,7 @@ func clockOffset() int64 {
 // run is the thread. It locks its goroutine to it and lets it end with it.
 func (e *engine) run(o ucx.Options, ready chan<- error) {
 	runtime.LockOSThread()
-	defer close(e.ended)
+	defer close(e.freed)
 	var err error
 	if e.worker, err = ucx.NewWorker(o); err != nil {
 		ready <- err
@@ -108,26 +115,63 @@ func (e *engine) run(o ucx.Options, ready chan<- error) {
 	e.gone = true
 	e.life.Unlock()
 	e.letGo()
+	close(e.ended)
+	e.linger()
 }
 
-// letGo ends the worker. UCX 1.13 aborts the process where an endpoint ends with
-// something still to send that it cannot cancel. Such a worker stays as it is, and
-// so do its memory, unless the peer, too, can touch it no more, and its descriptors
-// until the process ends.
+// letGo ends the endpoint. UCX 1.13 aborts the process where one ends with something
+// still to send that it cannot cancel. Such an endpoint stays as it is, with its
+// worker and their descriptors, until the process ends; and so does the memory,
+// unless the peer, too, can touch it no more.
 func (e *engine) letGo() {
-	if (e.peerErrors || e.settle()) && e.worker.Disconnect() {
-		e.unmap()
-		e.worker.Free()
-		return
-	}
-	if e.peerGone {
+	switch {
+	case (e.peerErrors || e.settle()) && e.worker.Disconnect():
+		e.disconnected = true
+	case e.peerGone:
 		e.worker.Abandon()
-		e.unmap()
+	default:
+		e.kept = true
+		abandoned.Lock()
+		abandoned.engines = append(abandoned.engines, e)
+		abandoned.Unlock()
 		return
 	}
-	abandoned.Lock()
-	abandoned.engines = append(abandoned.engines, e)
-	abandoned.Unlock()
+	e.unmap()
+}
+
+// linger keeps the worker until it is spent: memory that UCX made is its user's
+// until it is freed, however the connection ended.
+func (e *engine) linger() {
+	if e.kept {
+		return
+	}
+	for begin := time.Now(); e.disconnected && !e.spent() && time.Since(begin) < answering; {
+		select {
+		case f := <-e.late:
+			f()
+		default:
+			e.worker.Progress(make([]ucx.Event, 1), 0, closingNap)
+		}
+	}
+	for !e.spent() {
+		(<-e.late)()
+	}
+	if e.disconnected {
+		e.worker.Free()
+	}
+}
+
+// afterwards runs f on the thread once the endpoint has ended, unless the worker is
+// gone too, and waits for it.
+func (e *engine) afterwards(f func()) {
+	last := make(chan bool, 1)
+	select {
+	case e.late <- func() { f(); last <- e.spent() }:
+		if <-last {
+			<-e.freed
+		}
+	case <-e.freed:
+	}
 }
 
 // abandoned are the engines whose memory a peer may yet touch: it stays pinned, and
@@ -232,7 +276,7 @@ func (e *engine) drain(then func()) {
 	})
 }
 
-// end stops the thread and waits for it. peerGone says that the peer is no more,
+// end ends the endpoint and waits for that. peerGone says that the peer is no more,
 // or has ended its own worker.
 func (e *engine) end(peerGone bool) {
 	e.do(func() {

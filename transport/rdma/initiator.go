@@ -114,7 +114,8 @@ func (in *initiator) Import(ad transport.Advertisement) ([]transport.RemoteRegio
 	imported := make([]transport.RemoteRegion, len(regions))
 	for i, a := range regions {
 		r := &remote{advertised: a}
-		if a.Size > 0 {
+		// Messages are placed by the target, and need no key.
+		if a.Size > 0 && in.cfg.Operation != opAM {
 			if !in.engine.do(func() { r.key, err = in.engine.worker.Import(a.Key) }) {
 				return nil, in.Err()
 			}

@@ -12,11 +12,12 @@ import (
 
 // family is what a connection's data may travel on: one value of Config.Lane.
 type family struct {
-	name    string
-	tls     string   // UCX_TLS
-	carry   []string // UCX's transports that belong to it
-	rdma    bool     // needs an RDMA device
-	oneHost bool
+	name     string
+	tls      string   // UCX_TLS
+	oneSided string   // UCX_TLS for puts and gets, where it is another
+	carry    []string // UCX's transports that belong to it
+	rdma     bool     // needs an RDMA device
+	oneHost  bool
 	// peerErrors says whether UCX tells when the peer is gone.
 	peerErrors bool
 	// ownMemory says that one-sided operations need memory that UCX allocated.
@@ -34,7 +35,7 @@ var families = []family{
 	{name: "dc", tls: "dc", carry: dcTransports, rdma: true, peerErrors: true},
 	{name: "ud", tls: "ud", carry: udTransports, rdma: true, peerErrors: true},
 	{name: "tcp", tls: "tcp", carry: []string{"tcp"}, oneRail: true},
-	{name: "shm", tls: "sm", carry: []string{"posix", "sysv", "cma", "knem", "xpmem"}, oneHost: true, ownMemory: true},
+	{name: "shm", tls: "sm", oneSided: "sysv,posix", carry: []string{"posix", "sysv", "cma", "knem", "xpmem"}, oneHost: true, ownMemory: true},
 }
 
 var (
@@ -50,6 +51,16 @@ func familyOf(name string) (family, bool) {
 		return family{}, false
 	}
 	return families[i], true
+}
+
+// transports is UCX_TLS for an operation. UCX 1.13 crashes where the memory of a peer
+// that has just died is to be mapped and has a key for more than one way: cma, which
+// helps long messages only, is left out of puts and gets.
+func (f family) transports(operation string) string {
+	if f.oneSided != "" && operation != opAM {
+		return f.oneSided
+	}
+	return f.tls
 }
 
 // String describes the family in an error.

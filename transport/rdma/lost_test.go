@@ -47,7 +47,7 @@ func bePeer(kind, lane string, address []byte) error {
 	defer cancel()
 	if kind == silent {
 		f, _ := familyOf(lane)
-		w, err := ucx.NewWorker(ucx.Options{Settings: settings(f, ""), Slots: 1, Window: 1, PeerErrors: f.peerErrors})
+		w, err := ucx.NewWorker(ucx.Options{Settings: settings(f, transport.Config{}), Slots: 1, Window: 1, PeerErrors: f.peerErrors})
 		if err != nil {
 			return err
 		}
@@ -189,7 +189,7 @@ func TestLostWithTransfers(t *testing.T) {
 			defer l.Close()
 			in, p := served(t, l, c.lane)
 			defer in.Close()
-			transfer := prepare(t, in, p.said, c.op)
+			transfer, memory := prepare(t, in, p.said, c.op)
 			if lost := move(t, in, transfer, 1, func() {}, func() {}); lost > 0 {
 				t.Error("lost before anything happened")
 			}
@@ -205,6 +205,12 @@ func TestLostWithTransfers(t *testing.T) {
 			in.Close()
 			if d := time.Since(start); d > 5*time.Second {
 				t.Errorf("Close took %v", d)
+			}
+			clear(memory.Bytes) // still this side's
+			if c.lane == "shm" {
+				if err := in.(transport.Allocator).Free(memory); err != nil {
+					t.Error(err)
+				}
 			}
 			// What a worker keeps that cannot be ended is UCX's own, not the memory of
 			// the two sides.
@@ -229,7 +235,7 @@ func TestSilentPeer(t *testing.T) {
 			}
 			defer l.Close()
 			in, p := served(t, l, lane)
-			transfer := prepare(t, in, p.said, transport.Write)
+			transfer, _ := prepare(t, in, p.said, transport.Write)
 			if transfer.Local, err = in.Register(transport.HostBytes(make([]byte, peerMemory))); err != nil {
 				t.Fatal(err)
 			}
@@ -261,9 +267,8 @@ func (p *peer) stop() {
 	}
 }
 
-// prepare registers memory, imports the peer's and returns a transfer of 1/64 of
-// it, in pieces that are each a message of its own.
-func prepare(t *testing.T, in transport.Initiator, advertisement string, op transport.Op) transport.Transfer {
+// prepare registers memory, imports the peer's and returns a transfer of 1/64 of it, in pieces that are each a message of its own.
+func prepare(t *testing.T, in transport.Initiator, advertisement string, op transport.Op) (transport.Transfer, transport.Memory) {
 	t.Helper()
 	ad, err := base64.StdEncoding.DecodeString(advertisement)
 	if err != nil {
@@ -289,7 +294,7 @@ func prepare(t *testing.T, in transport.Initiator, advertisement string, op tran
 	for i := range int64(16) {
 		transfer.Descriptors = append(transfer.Descriptors, transport.Descriptor{Local: i * piece, Remote: i * piece, Length: piece})
 	}
-	return transfer
+	return transfer, memory
 }
 
 // move posts a transfer n times over, and returns how many of them were lost. What

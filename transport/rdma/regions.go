@@ -168,15 +168,26 @@ func (c *connection) drop(s span) error {
 	return c.engine.worker.Unmap(m.Memory)
 }
 
-// unmapAll is the engine's last use of the table.
+// unmapAll ends every registration once the endpoint has ended. What UCX made stays
+// until it is freed. It runs on the engine's thread.
 func (c *connection) unmapAll() {
 	c.regions.mu.Lock()
 	defer c.regions.mu.Unlock()
-	for s := range c.regions.mappings {
-		// The worker is going; there is nothing to be done about one that stays.
-		_ = c.drop(s)
+	for s, m := range c.regions.mappings {
+		m.regions = 0
+		if !m.own {
+			// The worker is going; there is nothing to be done about one that stays.
+			_ = c.drop(s)
+		}
 	}
 	c.regions.byID = nil
+}
+
+// empty reports whether no memory is mapped.
+func (t *regionTable) empty() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.mappings) == 0
 }
 
 // Allocate implements transport.Allocator. Shared memory is one-sided only where
@@ -209,22 +220,24 @@ func (c *connection) Allocate(size int64) (m transport.Memory, err error) {
 
 // Free implements transport.Allocator.
 func (c *connection) Free(m transport.Memory) (err error) {
-	ran := c.engine.do(func() {
-		c.regions.mu.Lock()
-		defer c.regions.mu.Unlock()
-		s := spanOf(m.Bytes)
-		known := c.regions.mappings[s]
-		switch {
-		case known == nil || !known.own:
-			err = fmt.Errorf("free memory that was not allocated here: %w", transport.ErrRegion)
-		case known.regions > 0:
-			err = fmt.Errorf("free memory that is registered: %w", transport.ErrBusy)
-		default:
-			err = c.drop(s)
-		}
-	})
-	if !ran {
-		return nil // it went with the connection
+	free := func() { err = c.free(m) }
+	if !c.engine.do(free) {
+		c.engine.afterwards(free)
 	}
 	return err
+}
+
+// free runs on the engine's thread.
+func (c *connection) free(m transport.Memory) error {
+	c.regions.mu.Lock()
+	defer c.regions.mu.Unlock()
+	s := spanOf(m.Bytes)
+	known := c.regions.mappings[s]
+	switch {
+	case known == nil || !known.own:
+		return fmt.Errorf("free memory that was not allocated here: %w", transport.ErrRegion)
+	case known.regions > 0:
+		return fmt.Errorf("free memory that is registered: %w", transport.ErrBusy)
+	}
+	return c.drop(s)
 }
