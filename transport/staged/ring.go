@@ -36,26 +36,17 @@ func newRing(c *cudadrv.Context, inner transport.Endpoint) (r *ring, err error) 
 	if err != nil {
 		return nil, fmt.Errorf("make host memory to stage in: %w", err)
 	}
-	if r.pinned, err = c.Pin(r.memory.Bytes); err != nil {
-		return nil, errors.Join(err, r.free())
-	}
-	r.took = time.Since(start)
-	if r.region, err = inner.Register(r.memory); err != nil {
-		return nil, errors.Join(fmt.Errorf("register host memory to stage in: %w", err), r.free())
-	}
-	return r, nil
-}
-
-// free gives the memory back. The device and the inner connection use it no more.
-func (r *ring) free() error {
-	var errs []error
-	if r.pinned != nil {
-		errs = append(errs, r.pinned.Unpin())
+	if r.pinned, err = c.Pin(r.memory.Bytes); err == nil {
+		r.took = time.Since(start)
+		if r.region, err = inner.Register(r.memory); err == nil {
+			return r, nil
+		}
+		err = errors.Join(fmt.Errorf("register host memory to stage in: %w", err), r.pinned.Unpin())
 	}
 	if r.own != nil {
-		errs = append(errs, r.own.Close())
+		err = errors.Join(err, r.own.Close())
 	}
-	return errors.Join(errs...)
+	return nil, err
 }
 
 // offset is where a place begins.

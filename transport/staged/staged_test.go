@@ -252,12 +252,12 @@ func TestTargetProcess(t *testing.T) {
 			begin := time.Now()
 			var failure error
 			for failure == nil {
-				if failure = in.Post(transport.Transfer{Op: transport.Write, Local: local, Remote: remote, Descriptors: []transport.Descriptor{{Length: 1 << 20}}}); failure != nil {
-					break
-				}
+				failure = in.Post(transport.Transfer{Op: transport.Write, Local: local, Remote: remote, Descriptors: []transport.Descriptor{{Length: 1 << 20}}})
 				var done [1]transport.Completion
-				for n := 0; n == 0 && failure == nil; n, failure = in.Poll(done[:]) {
-					failure = in.Wait(t.Context())
+				for n := 0; n == 0 && failure == nil; {
+					if failure = in.Wait(t.Context()); failure == nil {
+						n, failure = in.Poll(done[:])
+					}
 				}
 				failure = cmp.Or(failure, done[0].Err)
 			}
