@@ -99,8 +99,8 @@ func (c *connection) supervise(last func()) {
 }
 
 // release waits for the goroutines, which have been told to end, gives back what the
-// connection holds of the device, and ends the inner connection. The ring is its to
-// write to until then, and may be memory of its making.
+// connection holds of the device, and ends the inner connection, whose the ring is to
+// write to until then.
 func (c *connection) release() error {
 	c.wg.Wait()
 	var errs []error
@@ -113,7 +113,7 @@ func (c *connection) release() error {
 		errs = append(errs, c.ring.pinned.Unpin())
 	}
 	errs = append(errs, c.inner.Close())
-	if c.ring != nil && c.ring.own != nil {
+	if c.ring != nil {
 		errs = append(errs, c.ring.own.Close())
 	}
 	return errors.Join(errs...)
