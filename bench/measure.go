@@ -64,6 +64,10 @@ func (r *run) stage(ctx context.Context, c *cell, t *tally, p phase, warmup bool
 	r.meter.reset()
 	errRun := r.workers(ctx, c, t, p.Pace, warmup)
 	done, err := r.end(ctx, errRun != nil)
+	if errRun != nil && done.Failed != "" && errors.Is(errRun, transport.ErrPeer) {
+		// This side saw the connection end before the consumer could say why.
+		errRun = fmt.Errorf("the consumer failed: %s (%w)", done.Failed, errRun)
+	}
 	if errRun != nil {
 		return done, errRun
 	}

@@ -90,5 +90,5 @@ type phaseDone struct {
 	Path       transport.Path `json:"path"`
 	Record     *Record        `json:"record,omitempty"`  // pulling
 	Samples    []model.Sample `json:"samples,omitempty"` // pulling, calibration or probe
-	Failed     string         `json:"failed,omitempty"`  // why a probe came to nothing
+	Failed     string         `json:"failed,omitempty"`  // why a probe came to nothing, or a worker failed as it was told to give up
 }

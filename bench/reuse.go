@@ -1,11 +1,13 @@
 package bench
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
 
 	"kvbench/results"
+	"kvbench/transport"
 )
 
 // ErrOtherPath is returned when a calibration that is to be used again was taken
@@ -16,7 +18,7 @@ var ErrOtherPath = errors.New("the calibration is of another path")
 // has come: the lane is known once the sides are connected.
 func (o *Outcome) conditions() results.Conditions {
 	return results.Conditions{
-		Transport: o.Plan.Transport, Lane: o.Path.Lane, Device: o.Producer.Host.Device,
+		Transport: o.Plan.Transport, Memory: o.Plan.Memory, Lane: o.Path.Lane, Device: o.Producer.Host.Device,
 		Direction: string(o.Plan.Direction), Streams: max(1, o.Plan.Config.Streams),
 		SocketBuffer: o.Plan.Config.SocketBuffer, BusyPoll: o.Plan.Config.BusyPoll, Verify: o.Plan.Verify,
 		Producer: o.Producer.Host.Hostname, Consumer: o.Consumer.Host.Hostname,
@@ -24,7 +26,7 @@ func (o *Outcome) conditions() results.Conditions {
 }
 
 // Suits returns ErrOtherPath, with what differs, where an earlier run's calibration
-// that is to be used was taken over another transport, lane or direction than the
+// that is to be used was taken over another transport, kind of memory, lane or direction than the
 // outcome's, as far as it has come. What differs otherwise is in the record's notes.
 func (a Assumptions) Suits(o *Outcome) error {
 	if a.Calibration == nil || a.Calibration.Taken == nil {
@@ -34,6 +36,7 @@ func (a Assumptions) Suits(o *Outcome) error {
 	var differ []string
 	for _, c := range []struct{ what, then, now string }{
 		{"transport", then.Transport, now.Transport},
+		{"memory", string(cmp.Or(then.Memory, transport.HostMemory)), string(now.Memory)},
 		{"direction", then.Direction, now.Direction},
 		{"lane", then.Lane, now.Lane},
 	} {

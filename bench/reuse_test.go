@@ -38,6 +38,7 @@ func TestCalibrationOfAnotherPath(t *testing.T) {
 	}{
 		{"the same", func(*Outcome) {}, "", ""},
 		{"another transport", func(o *Outcome) { o.Plan.Transport = "rdma" }, `transport "tcp", here "rdma"`, ""},
+		{"another kind of memory", func(o *Outcome) { o.Plan.Memory = transport.CUDAMemory }, `memory "host", here "cuda"`, ""},
 		{"another direction", func(o *Outcome) { o.Plan.Direction = Pull }, `direction "push", here "pull"`, ""},
 		{"another lane", func(o *Outcome) { o.Path.Lane = "tcp/lo" }, `lane "tcp/eth0", here "tcp/lo"`, ""},
 		{"another producer", func(o *Outcome) { o.Producer.Host.Hostname = "prefill-2" }, "", "producer was prefill-1 when the calibration was taken, and is prefill-2 here"},

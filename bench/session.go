@@ -245,10 +245,16 @@ func (s *session) phase(ctx context.Context, p phase, cancel context.CancelCause
 	phaseCtx, abort := context.WithCancel(ctx)
 	defer abort()
 	var work sync.WaitGroup
+	var late atomic.Pointer[string] // why a worker failed that the producer has told to give up
 	guard := func(f func() error) {
 		work.Go(func() {
-			if err := f(); err != nil && phaseCtx.Err() == nil {
+			err := f()
+			switch {
+			case err != nil && phaseCtx.Err() == nil:
 				cancel(err)
+			case err != nil && !errors.Is(err, context.Canceled):
+				why := err.Error()
+				late.Store(&why)
 			}
 		})
 	}
@@ -283,6 +289,9 @@ func (s *session) phase(ctx context.Context, p phase, cancel context.CancelCause
 	}
 	done := phaseDone{CPUSeconds: s.meter.seconds(), Path: s.path(), Samples: s.samples}
 	s.samples = nil
+	if why := late.Load(); why != nil {
+		done.Failed = *why
+	}
 	if len(s.requests) > 0 {
 		records := make([]*Record, len(s.initiators))
 		for w, in := range s.initiators {

@@ -117,16 +117,17 @@ type Fit struct {
 
 // Conditions are what a calibration depends on: it holds for runs under the same.
 type Conditions struct {
-	Transport    string          `json:"transport"`
-	Lane         string          `json:"lane"`
-	Device       hostinfo.Device `json:"device"` // the producer's
-	Direction    string          `json:"direction"`
-	Streams      int             `json:"streams"`
-	SocketBuffer int             `json:"socket_buffer_bytes,omitempty"`
-	BusyPoll     bool            `json:"busy_poll,omitempty"`
-	Verify       payload.Depth   `json:"verify"`
-	Producer     string          `json:"producer"` // host names
-	Consumer     string          `json:"consumer"`
+	Transport    string               `json:"transport"`
+	Memory       transport.MemoryKind `json:"memory,omitempty"` // empty in older records is host
+	Lane         string               `json:"lane"`
+	Device       hostinfo.Device      `json:"device"` // the producer's
+	Direction    string               `json:"direction"`
+	Streams      int                  `json:"streams"`
+	SocketBuffer int                  `json:"socket_buffer_bytes,omitempty"`
+	BusyPoll     bool                 `json:"busy_poll,omitempty"`
+	Verify       payload.Depth        `json:"verify"`
+	Producer     string               `json:"producer"` // host names
+	Consumer     string               `json:"consumer"`
 }
 
 // StreamProbe is what connections with growing numbers of streams carried, timed

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -28,6 +29,9 @@ var buildDouble = sync.OnceValue(func() (err error) {
 // skips where that cannot be built.
 func withDouble(t *testing.T, env ...string) launch {
 	t.Helper()
+	if runtime.GOOS != "linux" {
+		skipOrFail(t, "cuda-double", "the driver is loaded on Linux only")
+	}
 	err := buildDouble()
 	if errors.Is(err, exec.ErrNotFound) {
 		skipOrFail(t, "cuda-double", err.Error())

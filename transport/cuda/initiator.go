@@ -77,7 +77,12 @@ func newInitiator(d *cudadrv.Driver, conn *net.UnixConn, cfg transport.Config) *
 	}
 	in.run(in.listen)
 	in.run(in.watch)
-	in.supervise(in.letGo, in.failOutstanding)
+	in.supervise(in.letGo, func() {
+		in.failOutstanding()
+		// Only now: the target is not to say that this side is gone before this side
+		// has said why.
+		in.net.Close()
+	})
 	return in
 }
 
@@ -364,8 +369,8 @@ func (in *initiator) failOutstanding() {
 	}
 }
 
-// letGo ends the connection: copies under way end, what was opened is closed, and
-// then the end of the socket tells the target so.
+// letGo ends the connection: copies under way end, and what was opened is closed. The
+// end of the socket then tells the target so.
 func (in *initiator) letGo() error {
 	in.setting.Lock()
 	defer in.setting.Unlock()
@@ -373,7 +378,7 @@ func (in *initiator) letGo() error {
 	if in.context != nil {
 		errs = append(errs, closeLanes(in.context, in.lanes))
 	}
-	return errors.Join(append(errs, in.unmap(), in.net.Close())...)
+	return errors.Join(append(errs, in.unmap())...)
 }
 
 // unmap closes every remote region that is open.

@@ -98,18 +98,23 @@ func (c *connection) supervise(last func()) {
 	}()
 }
 
-// release ends the inner connection and the goroutines, and gives back what the
-// connection holds of the device and the host.
+// release waits for the goroutines, which have been told to end, gives back what the
+// connection holds of the device, and ends the inner connection, whose the ring is to
+// write to until then.
 func (c *connection) release() error {
-	errs := []error{c.inner.Close()}
 	c.wg.Wait()
+	var errs []error
 	for _, k := range []*copier{c.out, c.in} {
 		if k != nil {
 			errs = append(errs, k.close())
 		}
 	}
 	if c.ring != nil {
-		errs = append(errs, c.ring.free())
+		errs = append(errs, c.ring.pinned.Unpin())
+	}
+	errs = append(errs, c.inner.Close())
+	if c.ring != nil {
+		errs = append(errs, c.ring.own.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -56,17 +56,6 @@ func (c *chunk) enter(state chunkState) {
 	c.mu.Unlock()
 }
 
-// advance moves a chunk on if it is in a state, and reports whether it was.
-func (c *chunk) advance(from, to chunkState) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.state != from {
-		return false
-	}
-	c.state, c.since = to, transport.Now()
-	return true
-}
-
 // tell sends the target its ranges of a chunk.
 func (in *initiator) tell(place int) error {
 	c := &in.chunks[place]

@@ -13,49 +13,30 @@ import (
 // ring is one side's host memory for chunks: pinned for the device, and registered
 // with the inner connection.
 type ring struct {
-	memory transport.Memory
-	own    *hostmem.Buffer // nil where the inner endpoint made it, and frees it
+	own    *hostmem.Buffer
 	pinned *cudadrv.Pinned
 	region transport.Region
 	took   time.Duration // to make and to pin
 }
 
-// newRing makes the memory, of the inner endpoint's own making where it has one.
-func newRing(c *cudadrv.Context, inner transport.Endpoint) (r *ring, err error) {
+// newRing makes the memory. An inner endpoint's own could be gone as soon as its
+// connection failed, under copies that are under way. UCX's shared memory, which wants
+// its own, then emulates its puts, and says so.
+func newRing(c *cudadrv.Context, inner transport.Endpoint) (*ring, error) {
 	start := time.Now()
-	r = &ring{}
-	err = transport.ErrUnsupported
-	if a, ok := inner.(transport.Allocator); ok {
-		r.memory, err = a.Allocate(ringBytes)
-	}
-	if errors.Is(err, transport.ErrUnsupported) {
-		if r.own, err = hostmem.Alloc(ringBytes, hostmem.Options{}); err == nil {
-			r.memory = transport.HostBytes(r.own.Bytes)
-		}
-	}
+	own, err := hostmem.Alloc(ringBytes, hostmem.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("make host memory to stage in: %w", err)
 	}
-	if r.pinned, err = c.Pin(r.memory.Bytes); err != nil {
-		return nil, errors.Join(err, r.free())
+	pinned, err := c.Pin(own.Bytes)
+	if err != nil {
+		return nil, errors.Join(err, own.Close())
 	}
-	r.took = time.Since(start)
-	if r.region, err = inner.Register(r.memory); err != nil {
-		return nil, errors.Join(fmt.Errorf("register host memory to stage in: %w", err), r.free())
+	r := &ring{own: own, pinned: pinned, took: time.Since(start)}
+	if r.region, err = inner.Register(transport.HostBytes(own.Bytes)); err != nil {
+		return nil, errors.Join(fmt.Errorf("register host memory to stage in: %w", err), pinned.Unpin(), own.Close())
 	}
 	return r, nil
-}
-
-// free gives the memory back. The device and the inner connection use it no more.
-func (r *ring) free() error {
-	var errs []error
-	if r.pinned != nil {
-		errs = append(errs, r.pinned.Unpin())
-	}
-	if r.own != nil {
-		errs = append(errs, r.own.Close())
-	}
-	return errors.Join(errs...)
 }
 
 // offset is where a place begins.

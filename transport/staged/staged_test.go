@@ -13,6 +13,7 @@ import (
 	"kvbench/internal/cudadrv"
 	"kvbench/internal/cudadrv/testdouble"
 	"kvbench/transport"
+	"kvbench/transport/rdma"
 	"kvbench/transport/staged"
 	"kvbench/transport/tcp"
 	"kvbench/transport/transporttest"
@@ -68,9 +69,16 @@ func (b buffer) WriteAt(p []byte, off int64) (int, error) { return b.Buffer.Writ
 
 func TestConformance(t *testing.T) {
 	testdouble.Need(t)
-	for name, cfg := range map[string]transport.Config{"OneStream": {}, "ThreeStreamsBusy": {Streams: 3, BusyPoll: true}} {
+	for name, c := range map[string]struct {
+		inner transport.Transport
+		cfg   transport.Config
+	}{
+		"TCP":                 {tcp.New(), transport.Config{}},
+		"TCPThreeStreamsBusy": {tcp.New(), transport.Config{Streams: 3, BusyPoll: true}},
+		"UCXTCP":              {rdma.New(), transport.Config{Lane: "tcp"}},
+	} {
 		t.Run(name, func(t *testing.T) {
-			transporttest.Run(t, transporttest.Subject{Listener: staged.Over(tcp.New()), ListenerMemory: gpuMemory, Config: cfg})
+			transporttest.Run(t, transporttest.Subject{Listener: staged.Over(c.inner), ListenerMemory: gpuMemory, Config: c.cfg})
 		})
 	}
 }
@@ -252,12 +260,12 @@ func TestTargetProcess(t *testing.T) {
 			begin := time.Now()
 			var failure error
 			for failure == nil {
-				if failure = in.Post(transport.Transfer{Op: transport.Write, Local: local, Remote: remote, Descriptors: []transport.Descriptor{{Length: 1 << 20}}}); failure != nil {
-					break
-				}
+				failure = in.Post(transport.Transfer{Op: transport.Write, Local: local, Remote: remote, Descriptors: []transport.Descriptor{{Length: 1 << 20}}})
 				var done [1]transport.Completion
-				for n := 0; n == 0 && failure == nil; n, failure = in.Poll(done[:]) {
-					failure = in.Wait(t.Context())
+				for n := 0; n == 0 && failure == nil; {
+					if failure = in.Wait(t.Context()); failure == nil {
+						n, failure = in.Poll(done[:])
+					}
 				}
 				failure = cmp.Or(failure, done[0].Err)
 			}
