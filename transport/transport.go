@@ -59,7 +59,7 @@ type Checker interface {
 type Allocator interface {
 	// Allocate returns size bytes of memory, or ErrUnsupported where any memory does
 	// as well. It is to be registered like other memory, and lives until Free, also
-	// where the connection has ended.
+	// where the connection has ended by itself. It is not for use after Close.
 	Allocate(size int64) (Memory, error)
 	// Free gives back memory that Allocate returned and that is not registered. It may
 	// come after Close.

@@ -73,6 +73,9 @@ func (o *Owned) buffer(m transport.Memory) (*cudadrv.Buffer, error) {
 func (o *Owned) Free(m transport.Memory) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.ended {
+		return nil // it went with the connection
+	}
 	b, err := o.buffer(m)
 	if err != nil {
 		return fmt.Errorf("free: %w", err)

@@ -174,37 +174,35 @@ func (c *connection) listen(hear func(message) error) {
 func (c *connection) leave() {
 	idle := make(chan struct{})
 	c.engine.drain(func() { close(idle) })
-	patience := time.NewTimer(c.cfg.PeerTimeout)
-	defer patience.Stop()
+	patience, cancel := context.WithTimeout(context.Background(), c.cfg.PeerTimeout)
+	defer cancel()
 	if !c.gone.Load() {
 		if !c.family.peerErrors {
-			c.settle(idle, patience)
+			c.settle(patience, idle)
 		}
 		// If it cannot be sent, the peer is gone.
 		_ = c.socket.Send(message{Drained: true})
 		select {
 		case <-c.drained:
-		case <-patience.C:
+		case <-patience.Done():
 		}
 	}
 	c.engine.end(c.gone.Load())
 }
 
 // settle waits until what is on its way has arrived, or will not.
-func (c *connection) settle(idle <-chan struct{}, patience *time.Timer) {
+func (c *connection) settle(patience context.Context, idle <-chan struct{}) {
 	select {
 	case <-idle:
-		return
-	case <-patience.C:
-		return
+	case <-patience.Done():
 	case <-c.drained:
-	}
-	if c.gone.Load() { // nobody takes it any more
-		return
-	}
-	select {
-	case <-idle:
-	case <-patience.C:
+		if c.gone.Load() { // nobody takes it any more
+			return
+		}
+		select {
+		case <-idle:
+		case <-patience.Done():
+		}
 	}
 }
 
