@@ -27,7 +27,7 @@ setup:
 
 test: setup lint
 	$(with_ucx)
-	$(GO) test -tags "$(TAGS)" ./...
+	$(GO) test -p 1 -tags "$(TAGS)" ./...
 
 race: setup
 	$(with_ucx)
