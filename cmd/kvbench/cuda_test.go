@@ -65,7 +65,7 @@ func TestCUDALoopback(t *testing.T) {
 
 // TestStagedLoopback moves whole requests between the GPU memory of two processes over
 // TCP, with copies whose rate is known: at 50 MB/s each copy takes far longer than the
-// wire, so that a request of 42 MB takes about 0.84 s where the copies go side by side,
+// wire, so that a request of 21 MB takes about 0.42 s where the copies go side by side,
 // and twice that where they do not. The fastest request is the one that the machine's
 // other work disturbed least.
 func TestStagedLoopback(t *testing.T) {
@@ -74,7 +74,7 @@ func TestStagedLoopback(t *testing.T) {
 		t.Run(direction, func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "run.json")
 			got := withDouble(t, fmt.Sprint("CUDA_DOUBLE_COPY_RATE=", int(rate))).start(t, "loopback", "--memory", "cuda:0", "--direction", direction, "--out", out,
-				"--model", "llama-2-70b", "--context", "128", "--calibrate", "off", "--warmup", "1", "--requests", "5", "--verify", "full").end(patience)
+				"--model", "llama-2-70b", "--context", "64", "--calibrate", "off", "--warmup", "0", "--requests", "4", "--verify", "full").end(patience)
 			got.want(t, exitDone)
 			r := readRun(t, out)
 			c := r.Cells[0]
@@ -89,7 +89,7 @@ func TestStagedLoopback(t *testing.T) {
 			if direction == "pull" {
 				wire, other = other, wire
 			}
-			moved := 6 * c.Bytes
+			moved := 4 * c.Bytes
 			if here.ToHost.Bytes != moved || there.FromHost.Bytes != moved || wire.Bytes != moved || other.Chunks != 0 || here.FromHost.Chunks != 0 || there.ToHost.Chunks != 0 {
 				t.Errorf("stages %+v and %+v, want %d bytes in each", here, there, moved)
 			}
