@@ -64,16 +64,17 @@ func TestCUDALoopback(t *testing.T) {
 }
 
 // TestStagedLoopback moves whole requests between the GPU memory of two processes over
-// TCP, with copies whose rate is known: at 100 MB/s each copy takes far longer than the
-// wire, so that a request of 40 MB takes about 0.42 s where the copies go side by side,
-// and twice that where they do not.
+// TCP, with copies whose rate is known: at 50 MB/s each copy takes far longer than the
+// wire, so that a request of 21 MB takes about 0.42 s where the copies go side by side,
+// and twice that where they do not. The fastest request is the one that the machine's
+// other work disturbed least.
 func TestStagedLoopback(t *testing.T) {
-	const rate = 100e6
+	const rate = 50e6
 	for _, direction := range []string{"push", "pull"} {
 		t.Run(direction, func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "run.json")
 			got := withDouble(t, fmt.Sprint("CUDA_DOUBLE_COPY_RATE=", int(rate))).start(t, "loopback", "--memory", "cuda:0", "--direction", direction, "--out", out,
-				"--model", "llama-2-70b", "--context", "128", "--calibrate", "off", "--warmup", "1", "--requests", "5", "--verify", "full").end(patience)
+				"--model", "llama-2-70b", "--context", "64", "--calibrate", "off", "--warmup", "0", "--requests", "4", "--verify", "full").end(patience)
 			got.want(t, exitDone)
 			r := readRun(t, out)
 			c := r.Cells[0]
@@ -88,7 +89,7 @@ func TestStagedLoopback(t *testing.T) {
 			if direction == "pull" {
 				wire, other = other, wire
 			}
-			moved := 6 * c.Bytes
+			moved := 4 * c.Bytes
 			if here.ToHost.Bytes != moved || there.FromHost.Bytes != moved || wire.Bytes != moved || other.Chunks != 0 || here.FromHost.Chunks != 0 || there.ToHost.Chunks != 0 {
 				t.Errorf("stages %+v and %+v, want %d bytes in each", here, there, moved)
 			}
@@ -102,8 +103,15 @@ func TestStagedLoopback(t *testing.T) {
 			if p == nil {
 				t.Fatal("no prediction by stages")
 			}
-			if alone := float64(c.Bytes) / rate; p.Seconds < alone || p.Seconds > 1.6*alone || p.Ratio < 0.7 || p.Ratio > 1.5 {
-				t.Errorf("predicted %.4g s where one copy takes %.4g s, measured %.3f of it", p.Seconds, alone, p.Ratio)
+			if alone := float64(c.Bytes) / rate; p.Seconds < alone || p.Seconds > 1.6*alone {
+				t.Errorf("predicted %.4g s where one copy takes %.4g s", p.Seconds, alone)
+			}
+			times, err := c.Latency.Service.Histogram()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if fastest := times.Smallest(1).Seconds(); fastest < 0.7*p.Seconds || fastest > 1.5*p.Seconds {
+				t.Errorf("the fastest request took %.4g s, predicted %.4g s", fastest, p.Seconds)
 			}
 			for _, says := range []string{"GPU memory staged through host memory", "staged in chunks of up to 4 MiB: device to host", "the pipeline of stages takes"} {
 				if !strings.Contains(got.stdout, says) {

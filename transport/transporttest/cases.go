@@ -27,6 +27,7 @@ var bodies = []struct {
 	{"BackToBack", testBackToBack},
 	{"SourceReuse", testSourceReuse},
 	{"ReportLocalAtDelivery", testReportLocal},
+	{"PostDuringWait", testPostDuringWait},
 	{"Bounds", testBounds},
 	{"Regions", testRegions},
 	{"DeregisterBusy", testDeregisterBusy},
@@ -217,6 +218,20 @@ func testReportLocal(k *check) {
 	p := k.connect(4096)
 	p.move(transport.Descriptor{Length: 4096}) // ReportLocal not asked for: move expects one completion
 	p.quiet()
+}
+
+// testPostDuringWait has a transfer end a Wait that was there before it.
+func testPostDuringWait(k *check) {
+	p := k.connect(4096)
+	for range 20 {
+		waited := make(chan error, 1)
+		go func() { waited <- p.initiator.Wait(k.ctx) }()
+		time.Sleep(time.Millisecond)
+		p.post(p.transfer(transport.Descriptor{Length: 4096}))
+		p.must(<-waited, "Wait with a transfer posted meanwhile")
+		p.await(1)
+		p.notices(1)
+	}
 }
 
 func testBounds(k *check) {
