@@ -71,6 +71,7 @@ const (
 	Greeted                   // the peer's greeting came
 	Ended                     // the endpoint failed
 	Violation                 // the peer sent what the protocol does not allow
+	Broken                    // UCX gave up; the worker does nothing any more
 )
 
 // Event is something that happened. The layout is that of kvb_event in worker.h.

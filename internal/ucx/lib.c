@@ -1,5 +1,6 @@
 //go:build ucx && cgo && linux
 
+#include "guard.h"
 #include "lib.h"
 
 #include <dlfcn.h>
@@ -52,5 +53,6 @@ int kvb_load(char *why, size_t size)
 	KVB_CALLS(X)
 #undef X
 	FIND(ucs, ucs_status_string)
+	kvb_guard_start();
 	return 0;
 }

@@ -2,6 +2,7 @@
 
 #define _GNU_SOURCE
 #include "worker.h"
+#include "guard.h"
 #include "lib.h"
 
 #include <poll.h>
@@ -107,6 +108,7 @@ struct kvb_worker {
 	uint32_t remote_count;
 	uint32_t requests;  // that UCX holds
 	int stopped;
+	int broken;  // UCX gave up in one of its calls: it has had the last
 };
 
 int64_t kvb_now(void)
@@ -141,6 +143,34 @@ static void emit(kvb_worker *w, struct kvb_event e)
 		w->event_capacity = capacity;
 	}
 	w->events[(w->event_first + w->event_count++) % w->event_capacity] = e;
+}
+
+// attempt is a call of UCX for a worker that returns a status.
+struct attempt {
+	kvb_worker *worker;
+	ucs_status_t (*call)(kvb_worker *w, void *arg);
+	void *arg;
+	ucs_status_t status;
+};
+
+static void try_it(void *arg)
+{
+	struct attempt *a = arg;
+	a->status = a->call(a->worker, a->arg);
+}
+
+// attempt calls UCX unless the worker is broken, which it may be afterwards.
+static ucs_status_t attempt(kvb_worker *w, ucs_status_t (*call)(kvb_worker *w, void *arg), void *arg)
+{
+	struct attempt a = {w, call, arg, UCS_ERR_ENDPOINT_TIMEOUT};
+	if (w->broken) {
+		return a.status;
+	}
+	if (!kvb_guarded(try_it, &a)) {
+		w->broken = 1;
+		emit(w, (struct kvb_event){.at = kvb_now(), .kind = KVB_BROKEN});
+	}
+	return a.status;
 }
 
 static void violation(kvb_worker *w)
@@ -687,7 +717,7 @@ void kvb_worker_address_free(kvb_worker *w, void *address)
 	kvb_lib.ucp_worker_release_address(w->worker, address);
 }
 
-int kvb_worker_connect(kvb_worker *w, const void *address)
+static ucs_status_t connect_to(kvb_worker *w, void *address)
 {
 	ucp_ep_params_t params = {
 		.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
@@ -696,6 +726,11 @@ int kvb_worker_connect(kvb_worker *w, const void *address)
 		.err_handler = {.cb = on_endpoint_error, .arg = w},
 	};
 	return kvb_lib.ucp_ep_create(w->worker, &params, &w->ep);
+}
+
+int kvb_worker_connect(kvb_worker *w, const void *address)
+{
+	return attempt(w, connect_to, (void *)address);
 }
 
 // turn is one round of whatever there is to do. It returns 0 when there was nothing.
@@ -723,23 +758,19 @@ void kvb_stop(kvb_worker *w)
 
 int kvb_idle(kvb_worker *w)
 {
-	return w->requests == 0 && w->replies == NULL && w->pending == NULL;
+	return !w->broken && w->requests == 0 && w->replies == NULL && w->pending == NULL;
 }
 
-static void destroy_remotes(kvb_worker *w)
+static ucs_status_t destroy_remotes(kvb_worker *w, void *unused)
 {
-	for (uint32_t i = 0; i < w->remote_count; i++) {
-		kvb_lib.ucp_rkey_destroy(w->remotes[i]);
+	while (w->remote_count > 0) {
+		kvb_lib.ucp_rkey_destroy(w->remotes[--w->remote_count]);
 	}
-	w->remote_count = 0;
+	return UCS_OK;
 }
 
-int kvb_worker_disconnect(kvb_worker *w)
+static ucs_status_t disconnect(kvb_worker *w, void *unused)
 {
-	kvb_stop(w);
-	if (w->ep == NULL) {
-		return 1;
-	}
 	const int64_t patience = 1000000000;
 	int64_t end = kvb_now() + patience;
 	ucp_request_param_t param = {
@@ -750,7 +781,7 @@ int kvb_worker_disconnect(kvb_worker *w)
 	if (UCS_PTR_IS_PTR(r)) {
 		while (kvb_lib.ucp_request_check_status(r) == UCS_INPROGRESS) {
 			if (kvb_now() >= end) {
-				return 0;
+				return UCS_ERR_TIMED_OUT;
 			}
 			kvb_lib.ucp_worker_progress(w->worker);
 		}
@@ -758,23 +789,35 @@ int kvb_worker_disconnect(kvb_worker *w)
 	}
 	w->ep = NULL;
 	w->region_count = 0;  // whatever still comes has no place here
-	destroy_remotes(w);
-	return 1;
+	return destroy_remotes(w, NULL);
+}
+
+int kvb_worker_disconnect(kvb_worker *w)
+{
+	kvb_stop(w);
+	return w->ep == NULL || attempt(w, disconnect, NULL) == UCS_OK;
 }
 
 void kvb_worker_abandon(kvb_worker *w)
 {
-	destroy_remotes(w);
+	attempt(w, destroy_remotes, NULL);
 }
 
-void kvb_worker_free(kvb_worker *w)
+static ucs_status_t destroy(kvb_worker *w, void *unused)
 {
-	kvb_worker_disconnect(w);
 	if (w->worker != NULL) {
 		kvb_lib.ucp_worker_destroy(w->worker);
 	}
 	if (w->context != NULL) {
 		kvb_lib.ucp_cleanup(w->context);
+	}
+	return UCS_OK;
+}
+
+void kvb_worker_free(kvb_worker *w)
+{
+	if (attempt(w, destroy, NULL) != UCS_OK) {
+		return;  // UCX may still refer to it
 	}
 	if (w->wake_fd >= 0) {
 		close(w->wake_fd);
@@ -804,13 +847,20 @@ void kvb_worker_free(kvb_worker *w)
 
 // Memory.
 
-int kvb_map(kvb_worker *w, uint64_t address, uint64_t length, struct kvb_memory *memory)
+struct map {
+	uint64_t address, length;
+	struct kvb_memory *memory;
+};
+
+static ucs_status_t map(kvb_worker *w, void *arg)
 {
+	const struct map *m = arg;
+	struct kvb_memory *memory = m->memory;
 	ucp_mem_map_params_t params = {
 		.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS | UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE,
-		.address = (void *)address,
-		.length = length,
-		.flags = address == 0 ? UCP_MEM_MAP_ALLOCATE : 0,
+		.address = (void *)m->address,
+		.length = m->length,
+		.flags = m->address == 0 ? UCP_MEM_MAP_ALLOCATE : 0,
 		.memory_type = UCS_MEMORY_TYPE_HOST,
 	};
 	ucp_mem_h memh;
@@ -832,14 +882,24 @@ int kvb_map(kvb_worker *w, uint64_t address, uint64_t length, struct kvb_memory 
 	return UCS_OK;
 }
 
+int kvb_map(kvb_worker *w, uint64_t address, uint64_t length, struct kvb_memory *memory)
+{
+	return attempt(w, map, &(struct map){address, length, memory});
+}
+
 void kvb_key_free(void *key)
 {
 	kvb_lib.ucp_rkey_buffer_release(key);
 }
 
-int kvb_unmap(kvb_worker *w, void *handle)
+static ucs_status_t unmap(kvb_worker *w, void *handle)
 {
 	return kvb_lib.ucp_mem_unmap(w->context, handle);
+}
+
+int kvb_unmap(kvb_worker *w, void *handle)
+{
+	return attempt(w, unmap, handle);
 }
 
 void kvb_region_open(kvb_worker *w, uint32_t number, uint64_t address, uint64_t length)
@@ -859,16 +919,27 @@ void kvb_region_close(kvb_worker *w, uint32_t number)
 	}
 }
 
+struct import {
+	const void *key;
+	ucp_rkey_h rkey;
+};
+
+static ucs_status_t import(kvb_worker *w, void *arg)
+{
+	struct import *i = arg;
+	return kvb_lib.ucp_ep_rkey_unpack(w->ep, i->key, &i->rkey);
+}
+
 int kvb_import(kvb_worker *w, const void *key, void **remote)
 {
-	ucp_rkey_h rkey;
-	ucs_status_t status = kvb_lib.ucp_ep_rkey_unpack(w->ep, key, &rkey);
+	struct import i = {.key = key};
+	ucs_status_t status = attempt(w, import, &i);
 	if (status != UCS_OK) {
 		return status;
 	}
 	w->remotes = must(realloc(w->remotes, (w->remote_count + 1) * sizeof *w->remotes));
-	w->remotes[w->remote_count++] = rkey;
-	*remote = rkey;
+	w->remotes[w->remote_count++] = i.rkey;
+	*remote = i.rkey;
 	return UCS_OK;
 }
 
@@ -943,7 +1014,7 @@ uint64_t kvb_moved(kvb_worker *w)
 // doze sleeps until UCX has something, kvb_wake is called, or the time is over.
 static void doze(kvb_worker *w, int64_t sleep)
 {
-	if (kvb_lib.ucp_worker_arm(w->worker) != UCS_OK) {
+	if (!w->broken && kvb_lib.ucp_worker_arm(w->worker) != UCS_OK) {
 		return;  // there is something already
 	}
 	atomic_store(&w->asleep, 1);
@@ -969,8 +1040,14 @@ static int take_events(kvb_worker *w, struct kvb_event *events, int max)
 	return n;
 }
 
-int kvb_progress(kvb_worker *w, struct kvb_event *events, int max, int64_t spin, int64_t sleep)
+struct progress {
+	int64_t spin, sleep;
+};
+
+// progress returns once there are events, or was woken, or the time is over.
+static ucs_status_t progress(kvb_worker *w, void *arg)
 {
+	const struct progress *p = arg;
 	const int turns = 32;  // between looks at the clock
 	int64_t idle_since = 0;
 	for (;;) {
@@ -979,7 +1056,7 @@ int kvb_progress(kvb_worker *w, struct kvb_event *events, int max, int64_t spin,
 			busy |= turn(w);
 		}
 		if (w->event_count > 0 || atomic_exchange(&w->wake, 0)) {
-			return take_events(w, events, max);
+			return UCS_OK;
 		}
 		if (busy) {
 			idle_since = 0;
@@ -989,23 +1066,33 @@ int kvb_progress(kvb_worker *w, struct kvb_event *events, int max, int64_t spin,
 		if (idle_since == 0) {
 			idle_since = now;
 		}
-		if (now - idle_since < spin) {
+		if (now - idle_since < p->spin) {
 			continue;
 		}
-		if (sleep > 0) {
-			doze(w, sleep);
+		if (p->sleep > 0) {
+			doze(w, p->sleep);
 			turn(w);
 		}
 		atomic_exchange(&w->wake, 0);
-		return take_events(w, events, max);
+		return UCS_OK;
 	}
+}
+
+int kvb_progress(kvb_worker *w, struct kvb_event *events, int max, int64_t spin, int64_t sleep)
+{
+	if (w->broken && w->event_count == 0) {
+		doze(w, sleep);
+		atomic_exchange(&w->wake, 0);
+	}
+	attempt(w, progress, &(struct progress){spin, sleep});
+	return take_events(w, events, max);
 }
 
 char *kvb_describe(kvb_worker *w)
 {
 	char *text = NULL;
 	size_t size;
-	FILE *f = open_memstream(&text, &size);
+	FILE *f = w->broken ? NULL : open_memstream(&text, &size);
 	if (f == NULL) {
 		return NULL;
 	}

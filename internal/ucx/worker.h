@@ -22,6 +22,7 @@ enum {
 	KVB_GREETED,      // the peer's greeting came
 	KVB_ENDED,        // the endpoint failed; status says why
 	KVB_VIOLATION,    // the peer sent what the protocol does not allow
+	KVB_BROKEN,       // UCX gave up; the worker does nothing any more
 };
 
 struct kvb_event {
@@ -79,8 +80,8 @@ int kvb_idle(kvb_worker *w);
 // kvb_worker_disconnect ends the endpoint, after which no memory is touched. It
 // needs an idle worker, or one with peer_errors: UCX aborts the process where an
 // endpoint ends that still has something to send and cannot be told that its peer
-// is gone. It returns 0 where UCX does not let the endpoint end for a second: the
-// worker may not be used after that, except by kvb_worker_abandon and kvb_unmap.
+// is gone. It returns 0 where UCX does not let the endpoint end for a second, or has
+// given up: the worker may not be used after that, except by kvb_worker_abandon and kvb_unmap.
 // kvb_progress still answers the peer, which may need that to end its own.
 // kvb_worker_free does the rest, once all memory is unmapped.
 int kvb_worker_disconnect(kvb_worker *w);

@@ -268,6 +268,8 @@ func (c *connection) happened(e ucx.Event) {
 		}
 	case ucx.Ended:
 		c.fail(fmt.Errorf("%w: UCX: %s", transport.ErrPeer, ucx.StatusText(int(e.Status))))
+	case ucx.Broken:
+		c.fail(fmt.Errorf("%w: UCX gave up on the connection, and says why on standard error", transport.ErrPeer))
 	case ucx.Violation:
 		c.fail(fmt.Errorf("the peer sent a message that does not fit: %w", transport.ErrProtocol))
 	}

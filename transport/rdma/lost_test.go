@@ -133,9 +133,12 @@ func served(t *testing.T, l transport.Listener, lane string) (transport.Initiato
 // yet to connect them.
 func TestLostWhileConnecting(t *testing.T) {
 	needUCX(t)
-	for _, lane := range []string{"shm", "tcp"} {
-		t.Run(lane, func(t *testing.T) {
+	for name, lane := range map[string]string{"shm": "shm", "tcp": "tcp", "tcp by two devices": "tcp"} {
+		t.Run(name, func(t *testing.T) {
 			const patience = 30 * time.Second
+			if name != lane { // where there are two, this is what UCX 1.13 aborts on
+				t.Setenv("UCX_MAX_RNDV_RAILS", "2")
+			}
 			l, err := New().Listen(t.Context(), transport.Config{Lane: lane, PeerTimeout: patience})
 			if err != nil {
 				t.Fatal(err)
