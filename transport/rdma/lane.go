@@ -163,12 +163,23 @@ func (ls lanes) carrying(op ucx.Op, native bool) (used, error) {
 	for _, l := range ls.all {
 		if l.does("am", "am_bw") {
 			if op == ucx.ActiveMessage {
-				return used{lane: l, protocol: "active messages"}, nil
+				return used{lane: l, protocol: "active messages" + ls.fetched(l)}, nil
 			}
 			return used{lane: l, emulated: true, protocol: name + " emulated by active messages"}, nil
 		}
 	}
 	return used{}, fmt.Errorf("UCX names no lane for %s", name)
+}
+
+// fetched says which other lane large messages are fetched over: UCX sends word of
+// them on am, and their bytes go where the most bandwidth is.
+func (ls lanes) fetched(am lane) string {
+	for _, l := range ls.all {
+		if l.does("rma_bw") && l.index != am.index {
+			return ", large ones fetched over " + l.String()
+		}
+	}
+	return ""
 }
 
 // outside returns the lanes that carry data and do not belong to a family.

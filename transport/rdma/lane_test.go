@@ -194,11 +194,12 @@ func TestCarrying(t *testing.T) {
 		{"tcp put", textTCP, ucx.Put, true, "tcp/lo", true, "put emulated by active messages"},
 		{"tcp get", textTwoRails, ucx.Get, true, "tcp/lo", true, "get emulated by active messages"},
 		{"tcp messages", textTCP, ucx.ActiveMessage, true, "tcp/lo", false, "active messages"},
+		{"shared messages", textShared, ucx.ActiveMessage, true, "sysv/memory", false, "active messages, large ones fetched over cma/memory"},
 		{"shared put", textShared, ucx.Put, true, "sysv/memory", false, "put"},
 		{"shared put of memory that cannot be reached", textShared, ucx.Put, false, "sysv/memory", true, "put emulated by active messages"},
 		{"shared get of memory that cannot be reached", textShared, ucx.Get, false, "sysv/memory", true, "get emulated by active messages"},
 		{"put beside messages", textFallback, ucx.Put, true, "rc_mlx5/mlx5_0:1", false, "put"},
-		{"messages beside put", textFallback, ucx.ActiveMessage, true, "tcp/ens1np0", false, "active messages"},
+		{"messages beside put", textFallback, ucx.ActiveMessage, true, "tcp/ens1np0", false, "active messages, large ones fetched over rc_mlx5/mlx5_0:1"},
 	} {
 		u, err := parsed(t, c.text).carrying(c.op, c.native)
 		if err != nil || u.String() != c.lane || u.emulated != c.emulated || u.protocol != c.protocol {
