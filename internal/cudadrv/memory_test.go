@@ -202,6 +202,9 @@ func TestStreamIsLate(t *testing.T) {
 
 // TestTimedCallsAllocateNothing holds the calls of a transfer's path to it.
 func TestTimedCallsAllocateNothing(t *testing.T) {
+	if raceDetector {
+		t.Skip("under the race detector pools forget what they hold, and calls of C take from one")
+	}
 	c := context(t)
 	from, to := alloc(t, c, noise(4096, 1)), alloc(t, c, noise(4096, 2))
 	err := c.Do(func() error {

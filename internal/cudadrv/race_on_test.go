@@ -1,0 +1,5 @@
+//go:build race
+
+package cudadrv_test
+
+const raceDetector = true
