@@ -140,3 +140,23 @@ func TestPeerMemory(t *testing.T) {
 	}
 	contains(t, "peer memory", i.Missing[0].Fault, "modprobe nvidia-peermem")
 }
+
+// TestProcessorsOf reads the node of a host with two, and none of a host with one,
+// where every processor is as near.
+func TestProcessorsOf(t *testing.T) {
+	two := plant(t, "mlx5-ethernet")
+	if got := two.processorsOf(1); len(got) != 32 || got[0] != 32 || got[31] != 63 {
+		t.Errorf("node 1: %v, want 32 to 63", got)
+	}
+	if got := two.processorsOf(7); got != nil {
+		t.Errorf("node 7, which is not there: %v", got)
+	}
+	for _, c := range []struct {
+		list string
+		want []int
+	}{{"0-2,5", []int{0, 1, 2, 5}}, {"3", []int{3}}, {"", nil}, {"2-1", nil}, {"0-", nil}, {"-1", nil}, {"0-99999999", nil}} {
+		if got := parseCPUList(c.list); !slices.Equal(got, c.want) {
+			t.Errorf("%q: %v, want %v", c.list, got, c.want)
+		}
+	}
+}

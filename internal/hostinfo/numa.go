@@ -34,3 +34,43 @@ func (t tree) numaNodes() []NUMANode {
 func (t tree) nodeMemory(dir, node, field string) int64 {
 	return kibibytes(t.value("Node "+strings.TrimPrefix(node, "node")+" "+field, dir, node, "meminfo"))
 }
+
+// ProcessorsOf returns the processors of a NUMA node. It is empty where the host has
+// one node only, where all processors are as near, and where the node is not known.
+func ProcessorsOf(node int) []int { return host.processorsOf(node) }
+
+func (t tree) processorsOf(node int) []int {
+	nodes := t.numaNodes()
+	if len(nodes) < 2 {
+		return nil
+	}
+	for _, n := range nodes {
+		if n.Number == node {
+			return parseCPUList(n.CPUs)
+		}
+	}
+	return nil
+}
+
+// parseCPUList reads the kernel's form of a set, 0-15,32-47; nil where it is none.
+func parseCPUList(s string) []int {
+	var cpus []int
+	for part := range strings.SplitSeq(s, ",") {
+		first, last, ranged := strings.Cut(part, "-")
+		if !ranged {
+			last = first
+		}
+		from, errFrom := strconv.Atoi(first)
+		to, errTo := strconv.Atoi(last)
+		if errFrom != nil || errTo != nil || from < 0 || to < from || to > maxCPU {
+			return nil
+		}
+		for n := from; n <= to; n++ {
+			cpus = append(cpus, n)
+		}
+	}
+	return cpus
+}
+
+// maxCPU is the highest number that the kernel can be built for.
+const maxCPU = 8191

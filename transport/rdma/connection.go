@@ -41,6 +41,8 @@ type connection struct {
 	socket *rendezvous.Conn
 	engine *engine
 
+	processors []int // that the engine's thread keeps to; empty: any
+
 	regions regionTable
 	counts  portMeter
 	lane    atomic.Pointer[laneUse]
@@ -66,9 +68,13 @@ func begin(cfg transport.Config, f family) (*connection, error) {
 		drained: make(chan struct{}), closing: make(chan struct{}), dead: make(chan struct{}),
 	}
 	var err error
-	c.engine, err = startEngine(ucx.Options{
-		Settings: settings(f, cfg), Slots: cfg.MaxOutstanding, Window: window, PeerErrors: f.peerErrors,
-	}, cfg.MaxOutstanding, cfg.BusyPoll, c.unmapAll, c.spent)
+	c.engine, err = startEngine(engineConfig{
+		Options: ucx.Options{Settings: settings(f, cfg), Slots: cfg.MaxOutstanding, Window: window, PeerErrors: f.peerErrors},
+		busy:    cfg.BusyPoll,
+		place:   func() { c.processors = stayNear(f, cfg.Device) },
+		unmap:   c.unmapAll,
+		spent:   c.spent,
+	})
 	if err != nil {
 		return nil, explain(err, f, cfg.Device)
 	}

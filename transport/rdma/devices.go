@@ -125,6 +125,27 @@ func portsOf(devices []hostinfo.RDMADevice, name string) []port {
 	return found
 }
 
+// nodeOf is the NUMA node of the ports that a name stands for, or -1 where they are
+// on several, or on none.
+func nodeOf(f family, device string) int {
+	if !f.rdma {
+		return -1
+	}
+	devices, _ := rdmaDevices()
+	return commonNode(portsOf(devices, device))
+}
+
+func commonNode(ports []port) int {
+	node := -1
+	for i, p := range ports {
+		if i > 0 && p.device.NUMANode != node {
+			return -1
+		}
+		node = p.device.NUMANode
+	}
+	return node
+}
+
 func portNames(ports []port) []string {
 	var names []string
 	for _, p := range ports {

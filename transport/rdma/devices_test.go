@@ -270,3 +270,21 @@ func TestCheckConfig(t *testing.T) {
 		says(t, err, c.says)
 	}
 }
+
+// TestCommonNode: a thread is kept near a device only where that says where.
+func TestCommonNode(t *testing.T) {
+	on := func(nodes ...int) (ports []port) {
+		for _, n := range nodes {
+			ports = append(ports, port{&hostinfo.RDMADevice{NUMANode: n}, &hostinfo.RDMAPort{}})
+		}
+		return ports
+	}
+	for _, c := range []struct {
+		ports []port
+		want  int
+	}{{nil, -1}, {on(1), 1}, {on(0, 0), 0}, {on(0, 1), -1}, {on(hostinfo.UnknownNode), hostinfo.UnknownNode}, {on(hostinfo.UnknownNode, 0), -1}} {
+		if got := commonNode(c.ports); got != c.want {
+			t.Errorf("%d ports: node %d, want %d", len(c.ports), got, c.want)
+		}
+	}
+}

@@ -52,18 +52,27 @@ const (
 	eventBatch = 64
 )
 
+// engineConfig is what an engine is made with.
+type engineConfig struct {
+	ucx.Options
+	busy  bool        // never sleep while there may be something
+	place func()      // called first on the thread, to put it where it is to run
+	unmap func()      // see engine
+	spent func() bool // see engine
+}
+
 // startEngine makes a worker on a thread of its own.
-func startEngine(o ucx.Options, slots int, busy bool, unmap func(), spent func() bool) (*engine, error) {
-	e := &engine{unmap: unmap, spent: spent, peerErrors: o.PeerErrors,
-		calls: make(chan func(), 4), submit: make(chan int, slots), spin: quietSpin,
+func startEngine(c engineConfig) (*engine, error) {
+	e := &engine{unmap: c.unmap, spent: c.spent, peerErrors: c.PeerErrors,
+		calls: make(chan func(), 4), submit: make(chan int, c.Slots), spin: quietSpin,
 		ended: make(chan struct{}), late: make(chan func()), freed: make(chan struct{}),
 		offset: clockOffset(),
 	}
-	if busy {
+	if c.busy {
 		e.spin = nap
 	}
 	ready := make(chan error)
-	go e.run(o, ready)
+	go e.run(c, ready)
 	return e, <-ready
 }
 
@@ -84,11 +93,12 @@ func clockOffset() int64 {
 }
 
 // run is the thread. It locks its goroutine to it and lets it end with it.
-func (e *engine) run(o ucx.Options, ready chan<- error) {
+func (e *engine) run(c engineConfig, ready chan<- error) {
 	runtime.LockOSThread()
 	defer close(e.freed)
+	c.place()
 	var err error
-	if e.worker, err = ucx.NewWorker(o); err != nil {
+	if e.worker, err = ucx.NewWorker(c.Options); err != nil {
 		ready <- err
 		return
 	}

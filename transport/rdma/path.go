@@ -63,6 +63,9 @@ func (c *connection) Path() transport.Path {
 	if version, err := ucx.Version(); err == nil {
 		p.Details["ucx"] = version
 	}
+	if len(c.processors) > 0 {
+		p.Details["processors"] = c.processors
+	}
 	u := c.lane.Load()
 	if u == nil {
 		return p
