@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -331,6 +332,13 @@ func (r *run) explain(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
 		err = cause
 	}
+	if errors.Is(err, control.ErrRefused) && strings.Contains(err.Error(), transport.ErrPeer.Error()) {
+		// It lost this side: why is known here.
+		if own := r.ownEnd(); own != nil {
+			return fmt.Errorf("%w (%w)", err, own)
+		}
+		return err
+	}
 	if !errors.Is(err, transport.ErrPeer) {
 		return err
 	}
@@ -340,6 +348,21 @@ func (r *run) explain(ctx context.Context, err error) error {
 	case <-time.After(500 * time.Millisecond):
 		return err
 	}
+}
+
+// ownEnd is why a target's connection ended on this side, or nil.
+func (r *run) ownEnd() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	defer cancel()
+	var notices [64]transport.Notice
+	for _, t := range r.targets {
+		for ctx.Err() == nil {
+			if _, err := t.Notifications(ctx, notices[:]); err != nil && ctx.Err() == nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (r *run) phases(ctx context.Context) error {

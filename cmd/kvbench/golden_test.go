@@ -152,7 +152,7 @@ func TestCheck(t *testing.T) {
 		{[]string{"--tolerance", "1%"}, exitOutside, []string{"outside tolerance of 1 %"}},
 		{[]string{"--tolerance", "1%", "--against", "spec"}, exitOutside, nil},
 		{[]string{"--against", "fit"}, exitFailed, []string{"nothing to check against", "--link", "--calibrate"}},
-		{[]string{"--against", "paper"}, exitUsage, []string{"choose spec, fit or both"}},
+		{[]string{"--against", "paper"}, exitUsage, []string{"choose spec, fit or spec,fit"}},
 		{[]string{"--tolerance", "0"}, exitUsage, []string{"share above 0"}},
 		{[]string{"--tolerance", "-5%"}, exitUsage, []string{"share above 0"}},
 		{[]string{"--tolerance", "much"}, exitUsage, []string{"share above 0"}},

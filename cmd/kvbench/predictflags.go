@@ -116,11 +116,11 @@ func (f *checkFlags) judge() (bench.Judge, error) {
 		return bench.Judge{}, usagef("--tolerance %q is not a share above 0 such as 15%% or 0.15", f.tolerance)
 	}
 	if len(f.against) == 0 {
-		return bench.Judge{}, usagef("--against is empty: choose spec, fit or both")
+		return bench.Judge{}, usagef("--against is empty: choose spec, fit or spec,fit")
 	}
 	for _, against := range f.against {
 		if against != "spec" && against != "fit" {
-			return bench.Judge{}, usagef("--against %q is not known: choose spec, fit or both", against)
+			return bench.Judge{}, usagef("--against %q is not known: choose spec, fit or spec,fit", against)
 		}
 	}
 	return bench.Judge{Tolerance: tolerance, Against: f.against}, nil

@@ -20,6 +20,7 @@ static void prepare(void)
 	// Signals belong to the Go runtime.
 	setenv("UCX_HANDLE_ERRORS", "none", 0);
 	setenv("UCX_ERROR_SIGNALS", "", 0);
+	setenv("UCX_DEBUG_SIGNO", "0", 0);
 	// Go maps and unmaps memory past the C library, so UCX's registration cache
 	// would not see it: memory is registered by name only.
 	setenv("UCX_MEM_EVENTS", "n", 0);

@@ -180,7 +180,11 @@ func (c *connection) listen(hear func(message) error) {
 func (c *connection) leave() {
 	idle := make(chan struct{})
 	c.engine.drain(func() { close(idle) })
-	patience, cancel := context.WithTimeout(context.Background(), c.cfg.PeerTimeout)
+	wait := c.cfg.PeerTimeout
+	if !errors.Is(c.Err(), transport.ErrClosed) {
+		wait = min(wait, failedPatience) // a peer that is silent has had its time already
+	}
+	patience, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
 	if !c.gone.Load() {
 		if !c.family.peerErrors {
@@ -195,6 +199,9 @@ func (c *connection) leave() {
 	}
 	c.engine.end(c.gone.Load())
 }
+
+// failedPatience is what a peer gets to part from a connection that has failed.
+const failedPatience = 2 * time.Second
 
 // settle waits until what is on its way has arrived, or will not.
 func (c *connection) settle(patience context.Context, idle <-chan struct{}) {

@@ -17,6 +17,9 @@ import (
 // usable reports why a family cannot be used on this host, with the device that was
 // asked for; nil where it can.
 func usable(f family, device string) error {
+	if set := os.Getenv("UCX_NET_DEVICES"); set != "" && device != "" && set != device {
+		return fmt.Errorf("device %s beside UCX_NET_DEVICES=%s in the environment: leave one of the two out: %w", device, set, transport.ErrUnsupported)
+	}
 	if !f.rdma {
 		return nil
 	}
@@ -203,6 +206,9 @@ func explain(err error, f family, device string) error {
 	from := ""
 	if tls := os.Getenv("UCX_TLS"); tls != "" {
 		from = " with UCX_TLS=" + tls + " from the environment"
+	}
+	if net := os.Getenv("UCX_NET_DEVICES"); net != "" && device == "" {
+		from += " with UCX_NET_DEVICES=" + net + " from the environment"
 	}
 	if device != "" {
 		from += " on device " + device
