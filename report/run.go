@@ -194,8 +194,11 @@ func loadText(l *results.Load) string {
 	if l.ResponseFCFSSeconds != nil && l.ResponsePSSeconds != nil {
 		theory = fmt.Sprintf("theory %s (FCFS) and %s (fair sharing)", units.Seconds(*l.ResponseFCFSSeconds), units.Seconds(*l.ResponsePSSeconds))
 	}
-	return fmt.Sprintf("%.4g arrivals/s (%s), utilization %.3f: mean response %s, %s; last third over first %.2f; %s",
-		l.ArrivalsPerSecond, l.Arrivals, l.Utilization, units.Seconds(l.ResponseMeanSeconds), theory, l.Growth, l.Note)
+	if l.Growth > 0 { // 0: too few requests to tell
+		theory += fmt.Sprintf("; last third over first %.2f", l.Growth)
+	}
+	return fmt.Sprintf("%.4g arrivals/s (%s), utilization %.3f: mean response %s, %s; %s",
+		l.ArrivalsPerSecond, l.Arrivals, l.Utilization, units.Seconds(l.ResponseMeanSeconds), theory, l.Note)
 }
 
 // pathText names what carried the data, and what stood in for what its name promises.

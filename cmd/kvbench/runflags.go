@@ -85,7 +85,7 @@ func (f *runFlags) plan(given func(flag string) bool) (bench.Plan, bench.Load, e
 		Workers:   f.concurrency,
 		HugePages: f.hugePages,
 		Lock:      f.lock,
-		Config:    transport.Config{Streams: f.streams, BusyPoll: f.busyPoll, Device: f.device, Lane: f.lane, Operation: f.rdmaOp},
+		Config:    transport.Config{Streams: f.streams, BusyPoll: f.busyPoll, Device: f.device},
 	}
 	l := bench.Load{Requests: f.requests, Duration: f.duration, Warmup: f.warmup, Seed: f.shape.seed}
 	var err error
@@ -111,8 +111,11 @@ func (f *runFlags) plan(given func(flag string) bool) (bench.Plan, bench.Load, e
 	if p.Direction, err = bench.ParseDirection(f.direction); err != nil {
 		return p, l, usagef("--direction: %w", err)
 	}
-	if err = checkOperation(f.rdmaOp, p.Direction); err != nil {
-		return p, l, err
+	if f.transport == "rdma" { // elsewhere they can only come from the environment
+		p.Config.Lane, p.Config.Operation = f.lane, f.rdmaOp
+		if err = checkOperation(f.rdmaOp, p.Direction); err != nil {
+			return p, l, err
+		}
 	}
 	if p.Verify, err = payload.ParseDepth(f.verify); err != nil {
 		return p, l, usagef("--verify: %w", err)
