@@ -11,7 +11,7 @@ import (
 
 // load holds an open loop's response times against queueing theory.
 func (o *Outcome) load(record *Record) *results.Load {
-	mean, square := record.Service.Moments()
+	mean, square := o.pathService(record)
 	q := model.Load{ArrivalsPerSecond: o.Load.Rate, ServiceSeconds: mean, ServiceSquared: square}.Queue()
 	response, _ := record.Response.Moments()
 	l := &results.Load{
@@ -32,6 +32,22 @@ func (o *Outcome) load(record *Record) *results.Load {
 		l.Note = "within the band of theory, from first come first served to fair sharing"
 	}
 	return l
+}
+
+// pathService returns the mean time that a request takes of the path, and the mean of
+// its square. Of requests that shared the path each was slowed by the others: what it
+// took of the path is the time with any in flight, divided among all, and the spread
+// is taken to be that of the service times.
+func (o *Outcome) pathService(record *Record) (mean, square float64) {
+	mean, square = record.Service.Moments()
+	if o.Plan.Workers < 2 || record.Requests == 0 {
+		return mean, square
+	}
+	own := record.Busy.Seconds() / float64(record.Requests)
+	if own >= mean {
+		return mean, square
+	}
+	return own, square * (own / mean) * (own / mean)
 }
 
 // replayAgrees is how near a replay comes to the measured mean response where

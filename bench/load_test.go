@@ -48,3 +48,24 @@ func TestOffTheory(t *testing.T) {
 		}
 	}
 }
+
+// TestSharedPath: four requests of 20 ms each, two at a time, occupy the path for
+// 40 ms: 10 ms each. At 50/s that is a utilization of 0.5, not 1.
+func TestSharedPath(t *testing.T) {
+	const ms = time.Millisecond
+	var records []*Record
+	for range 2 {
+		r := newRecord()
+		for _, start := range []time.Duration{0, 20 * ms} {
+			r.request(start, moved{span: span{start, start + 20*ms}, first: start, prefill: start}, 1)
+		}
+		records = append(records, r)
+	}
+	o := &Outcome{Plan: Plan{Workers: 2}, Load: Load{Rate: 50, Arrivals: Poisson}}
+	l := o.load(merge(records))
+	near(t, "utilization", l.Utilization, 0.5, 0.01)
+	near(t, "first come first served", *l.ResponseFCFSSeconds, 0.015, 0.01)
+	if !l.Stable {
+		t.Error("called unstable")
+	}
+}
