@@ -248,7 +248,7 @@ func (j Judge) Checkable(run *results.Run) error {
 			return nil
 		}
 	}
-	why := "name the path's link with --link, or leave --calibrate on"
+	why := "judge by a prediction that the record has (--against), or run it again with the path's link named (--link) and calibrated"
 	if run.Fit != nil && len(run.Fit.Notes) > 0 {
 		why = strings.Join(run.Fit.Notes, "; ")
 	}
