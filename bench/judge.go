@@ -248,7 +248,7 @@ func (j Judge) Checkable(run *results.Run) error {
 			return nil
 		}
 	}
-	why := "judge by a prediction that the record has (--against), or run it again with the path's link named (--link) and calibrated"
+	why := "judge by a prediction that the record has (--against), or make the run again with the path's link named (--link) or calibrated (--calibrate auto)"
 	if run.Fit != nil && len(run.Fit.Notes) > 0 {
 		why = strings.Join(run.Fit.Notes, "; ")
 	}
