@@ -42,9 +42,9 @@ test-hdr: build
 	@scripts/check-hdr ./$(BIN)
 
 # The model against links whose truth is known: shaped pairs of network
-# namespaces. Needs root; takes about four minutes.
+# namespaces. Needs root; takes about five minutes.
 test-model: setup
-	$(GO) test -tags "slow,$(TAGS)" -count 1 -run Shaped ./cmd/kvbench
+	$(GO) test -tags "slow,$(TAGS)" -count 1 -timeout 40m -run Shaped ./cmd/kvbench
 
 # RDMA on Soft-RoCE in a virtual machine; installs qemu and UCX on Debian. Takes
 # about three minutes.
