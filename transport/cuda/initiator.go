@@ -36,12 +36,8 @@ const (
 // initiator implements transport.Initiator.
 type initiator struct {
 	*connection
-	slots []slot
-	free  []int // used by Post and Poll only
-	done  chan event
-	// held is an event that Wait took and Poll has yet to return.
-	held    event
-	holding bool
+	slots   []slot
+	done    *transport.Completions
 	nextOne int // stream for the next transfer that is too small to split
 
 	remote remoteTable
@@ -66,15 +62,8 @@ const minPart = 1 << 20
 
 func newInitiator(d *cudadrv.Driver, conn *net.UnixConn, cfg transport.Config) *initiator {
 	n := cfg.MaxOutstanding
-	in := &initiator{
-		connection: newConnection(d, conn, cfg),
-		slots:      make([]slot, n),
-		free:       make([]int, n),
-		done:       make(chan event, 2*n),
-	}
-	for i := range in.free {
-		in.free[i] = n - 1 - i
-	}
+	c := newConnection(d, conn, cfg)
+	in := &initiator{connection: c, slots: make([]slot, n), done: transport.NewCompletions(n, c.dead)}
 	in.run(in.listen)
 	in.run(in.watch)
 	in.supervise(in.letGo, func() {
@@ -217,26 +206,15 @@ func (in *initiator) Post(t transport.Transfer) error {
 	if err := in.Err(); err != nil {
 		return err
 	}
-	if len(in.free) == 0 {
+	i, ok := in.done.Take()
+	if !ok {
 		return transport.ErrQueueFull
 	}
-	local, remote, total, err := in.check(t)
-	if err != nil {
+	s := &in.slots[i]
+	if err := in.fill(s, t); err != nil {
+		in.done.Return(i)
 		return err
 	}
-	if !local.acquire() {
-		return fmt.Errorf("post from region %d: %w", t.Local.ID, transport.ErrRegion)
-	}
-	if !remote.acquire() {
-		local.release()
-		return fmt.Errorf("post to remote region %d, which the peer has withdrawn: %w", t.Remote.ID, transport.ErrRegion)
-	}
-	i := in.free[len(in.free)-1]
-	in.free = in.free[:len(in.free)-1]
-	s := &in.slots[i]
-	s.transfer, s.local, s.remote, s.bytes = t, local, remote, total
-	s.noticeAt.Store(0)
-	in.split(s)
 	// The slot may be another's as soon as its last part is queued.
 	first, parts := s.first, s.parts
 	s.state.Store(slotPosted)
@@ -248,6 +226,25 @@ func (in *initiator) Post(t transport.Transfer) error {
 		// transfer joined it.
 		in.failOutstanding()
 	}
+	return nil
+}
+
+// fill checks a transfer and puts it into a slot.
+func (in *initiator) fill(s *slot, t transport.Transfer) error {
+	local, remote, total, err := in.check(t)
+	if err != nil {
+		return err
+	}
+	if !local.acquire() {
+		return fmt.Errorf("post from region %d: %w", t.Local.ID, transport.ErrRegion)
+	}
+	if !remote.acquire() {
+		local.release()
+		return fmt.Errorf("post to remote region %d, which the peer has withdrawn: %w", t.Remote.ID, transport.ErrRegion)
+	}
+	s.transfer, s.local, s.remote, s.bytes = t, local, remote, total
+	s.noticeAt.Store(0)
+	in.split(s)
 	return nil
 }
 
@@ -284,67 +281,13 @@ func (in *initiator) split(s *slot) {
 	s.copying.Store(int32(s.parts))
 }
 
-// event is a completion on its way to Poll.
-type event struct {
-	slot int
-	transport.Completion
-}
-
 // Poll implements transport.Initiator.
 func (in *initiator) Poll(done []transport.Completion) (int, error) {
-	n := 0
-	for n < len(done) {
-		e, ok := in.next()
-		if !ok {
-			break
-		}
-		if e.Stage != transport.LocallyComplete {
-			in.free = append(in.free, e.slot)
-		}
-		done[n] = e.Completion
-		n++
-	}
-	if n > 0 || !isClosed(in.dead) || len(in.done) > 0 {
-		return n, nil
-	}
-	return 0, in.Err()
-}
-
-// next takes an event without waiting.
-func (in *initiator) next() (event, bool) {
-	if in.holding {
-		in.holding = false
-		return in.held, true
-	}
-	select {
-	case e := <-in.done:
-		return e, true
-	default:
-		return event{}, false
-	}
+	return in.done.Poll(done, in.Err)
 }
 
 // Wait implements transport.Initiator.
-func (in *initiator) Wait(ctx context.Context) error {
-	if in.holding {
-		return nil
-	}
-	select {
-	case in.held = <-in.done:
-		in.holding = true
-		return nil
-	default:
-	}
-	select {
-	case in.held = <-in.done:
-		in.holding = true
-		return nil
-	case <-in.dead:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
+func (in *initiator) Wait(ctx context.Context) error { return in.done.Wait(ctx) }
 
 // complete ends a transfer once. It reports whether this call did.
 func (in *initiator) complete(i int, c transport.Completion) bool {
@@ -354,7 +297,7 @@ func (in *initiator) complete(i int, c transport.Completion) bool {
 	}
 	s.local.release()
 	s.remote.release()
-	in.done <- event{i, c} // has room: two events a slot
+	in.done.Put(i, c)
 	return true
 }
 

@@ -224,7 +224,7 @@ func (in *initiator) deliver(i int) error {
 	notice := frame{typ: frameNotice, op: s.transfer.Op, region: s.transfer.Remote.ID, id: s.transfer.ID, slot: uint32(i), bytes: uint64(s.bytes)}
 	if s.transfer.Op == transport.Write {
 		if s.transfer.ReportLocal {
-			in.done <- event{i, transport.Completion{ID: s.transfer.ID, Stage: transport.LocallyComplete, Bytes: s.bytes, Local: now}}
+			in.done.Put(i, transport.Completion{ID: s.transfer.ID, Stage: transport.LocallyComplete, Bytes: s.bytes, Local: now})
 		}
 		s.noticeAt.Store(int64(now))
 		return in.send(notice)

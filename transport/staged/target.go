@@ -68,35 +68,7 @@ func (t *target) Deregister(r transport.Region) error { return t.regions.withdra
 
 // Notifications implements transport.Target.
 func (t *target) Notifications(ctx context.Context, notices []transport.Notice) (int, error) {
-	if len(notices) == 0 {
-		return 0, nil
-	}
-	select {
-	case notices[0] = <-t.notices:
-	default:
-		select {
-		case notices[0] = <-t.notices:
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		case <-t.dead:
-			// What was delivered before the end is still told.
-			select {
-			case notices[0] = <-t.notices:
-			default:
-				return 0, t.Err()
-			}
-		}
-	}
-	n := 1
-	for n < len(notices) {
-		select {
-		case notices[n] = <-t.notices:
-			n++
-		default:
-			return n, nil
-		}
-	}
-	return n, nil
+	return transport.TakeNotices(ctx, notices, t.notices, t.dead, t.Err)
 }
 
 // takeNotices takes the inner connection's notices.
