@@ -57,6 +57,7 @@ type connection struct {
 	drained chan struct{} // closed when the peer has nothing on its way any more, or is gone
 	gone    atomic.Bool   // the peer is
 	closing chan struct{} // closed when the connection begins to end
+	told    chan struct{} // closed when the peer has been told of that, if it is to be; made before closing is closed
 	dead    chan struct{} // closed when every outstanding transfer has been accounted for
 	wg      sync.WaitGroup
 }
@@ -190,6 +191,10 @@ func (c *connection) leave() {
 		if !c.family.peerErrors {
 			c.settle(patience, idle)
 		}
+		select {
+		case <-c.told: // first why, then that it is over
+		case <-patience.Done():
+		}
 		// If it cannot be sent, the peer is gone.
 		_ = c.socket.Send(message{Drained: true})
 		select {
@@ -227,8 +232,11 @@ func (c *connection) fail(err error) {
 		return
 	}
 	c.err = err
+	told := make(chan struct{})
+	c.told = told
 	close(c.closing)
 	if errors.Is(err, transport.ErrPeer) {
+		close(told)
 		return
 	}
 	m := message{Ending: true}
@@ -237,7 +245,10 @@ func (c *connection) fail(err error) {
 	}
 	// Not on the engine's thread, which must not wait for a socket. If it cannot be
 	// sent, the peer is gone.
-	go c.socket.Send(m)
+	go func() {
+		defer close(told)
+		_ = c.socket.Send(m)
+	}()
 }
 
 // Err returns why the connection ended, or nil.
