@@ -406,11 +406,13 @@ static void post_piece(struct slot *s)
 }
 
 // room_for is how many operations of a length UCX may hold: the window, and of long
-// ones fewer, so that about 100 MiB are under way at most and an end is never far.
+// ones fewer, so that about 16 MiB are under way at most. That is more than a link of
+// 400 Gbit/s takes in 300 us, and few enough that an end is never far and that layers
+// arrive one after the other: UCX sends by turns from all that it holds.
 static uint32_t room_for(kvb_worker *w, uint64_t length)
 {
-	uint32_t n = w->window / (1 + length / (256 << 10));
-	return n > 0 ? n : 1;
+	uint32_t n = w->window / (1 + length / (32 << 10));
+	return n > 1 ? n : 2;
 }
 
 // pump hands posted pieces to UCX, oldest transfer first, as far as the window allows.
@@ -1044,25 +1046,32 @@ struct progress {
 	int64_t spin, sleep;
 };
 
-// progress returns once there are events, or was woken, or the time is over.
+// progress returns once there are events, or was woken, or the time is over. While
+// UCX is busy it gathers events for a while: each return is a switch of threads for
+// somebody, and events carry the time that they happened at.
 static ucs_status_t progress(kvb_worker *w, void *arg)
 {
 	const struct progress *p = arg;
 	const int turns = 32;  // between looks at the clock
+	const int64_t gathering = 50000;
 	int64_t idle_since = 0;
 	for (;;) {
-		unsigned busy = 0;
-		for (int i = 0; i < turns && w->event_count == 0; i++) {
-			busy |= turn(w);
+		unsigned busy = 0, last = 1;
+		for (int i = 0; i < turns && (last || w->event_count == 0); i++) {
+			last = turn(w);
+			busy |= last;
 		}
-		if (w->event_count > 0 || atomic_exchange(&w->wake, 0)) {
+		int64_t now = kvb_now();
+		if (w->event_count > 0 && (!last || now - w->events[w->event_first].at >= gathering)) {
+			return UCS_OK;
+		}
+		if (atomic_exchange(&w->wake, 0)) {
 			return UCS_OK;
 		}
 		if (busy) {
 			idle_since = 0;
 			continue;
 		}
-		int64_t now = kvb_now();
 		if (idle_since == 0) {
 			idle_since = now;
 		}
