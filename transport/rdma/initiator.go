@@ -97,7 +97,7 @@ func (in *initiator) release(r *remote) {
 	r.uses--
 	answer := r.withdrawn && r.uses == 0
 	r.mu.Unlock()
-	if answer { // not from the engine's thread, which must not wait for a socket
+	if answer { // not here, where the engine is held, which must not wait for a socket
 		in.wg.Go(func() {
 			// If it cannot be sent, the target has gone.
 			_ = in.socket.Send(message{Withdrawn: r.ID})
@@ -255,7 +255,7 @@ func (in *initiator) Poll(done []transport.Completion) (int, error) {
 // Wait implements transport.Initiator.
 func (in *initiator) Wait(ctx context.Context) error { return in.done.Wait(ctx) }
 
-// happened takes an event on the engine's thread.
+// happened takes an event, with the engine held.
 func (in *initiator) happened(e ucx.Event) {
 	switch e.Kind {
 	case ucx.Local:
