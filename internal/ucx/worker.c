@@ -133,6 +133,7 @@ struct kvb_worker {
 	uint32_t remote_count;
 	uint32_t requests;  // that UCX holds
 	int stopped;
+	int64_t stopped_at;
 	int told_idle;
 	int resting;  // UCX is called no more, but to let go of memory
 	int broken;   // UCX gave up in one of its calls: it has had the last
@@ -937,6 +938,7 @@ void kvb_greet(kvb_worker *w)
 static void stop(kvb_worker *w, void *unused)
 {
 	w->stopped = 1;
+	w->stopped_at = kvb_now();
 	w->event_count = 0;
 }
 
@@ -1249,8 +1251,9 @@ static void doze(kvb_worker *w, int armed, int64_t sleep)
 }
 
 // nap bounds a sleep, should a wake-up be lost. closing_nap is that of a worker that
-// waits for UCX to have nothing left.
-static const int64_t nap = 100000000, closing_nap = 1000000;
+// has been stopped, for as long as either side may wait for the other to end: UCX
+// does not wake a sleeper for all that this takes.
+static const int64_t nap = 100000000, closing_nap = 1000000, closing = 2000000000;
 
 // progress returns once there are events, or was woken, or the time is over. While
 // UCX is busy it gathers events for a while: each hand-over is a switch of threads
@@ -1284,7 +1287,7 @@ static ucs_status_t progress(kvb_worker *w, void *unused)
 			continue;
 		}
 		if (kvb_lib.ucp_worker_arm(w->worker) == UCS_OK) {  // else there is something already
-			doze(w, 1, w->stopped && !w->told_idle ? closing_nap : nap);
+			doze(w, 1, w->stopped && now - w->stopped_at < closing ? closing_nap : nap);
 		}
 		return UCS_OK;
 	}
@@ -1315,8 +1318,11 @@ static int hand_over(kvb_worker *w)
 static void *serve(void *arg)
 {
 	kvb_worker *w = arg;
-	while (!w->leaving) {
+	for (;;) {
 		answer_call(w);
+		if (w->leaving) {
+			return NULL;
+		}
 		take_submitted(w);
 		int room = hand_over(w);
 		if (w->worker == NULL || w->resting || w->broken || !room) {
@@ -1331,7 +1337,6 @@ static void *serve(void *arg)
 			put_event(w, (struct kvb_event){.at = kvb_now(), .kind = KVB_IDLE});
 		}
 	}
-	return NULL;
 }
 
 void kvb_wake(kvb_worker *w)
