@@ -61,7 +61,9 @@ var cudaColumns = []column[cudaRow]{
 var gpuLinkColumns = []column[GPULink]{
 	{"ordinal", "cuda:N", func(l GPULink) Cell { return Cell{l.Ordinal, strconv.Itoa(l.Ordinal)} }},
 	{"peer_ordinal", "cuda:N", func(l GPULink) Cell { return Cell{l.Peer, strconv.Itoa(l.Peer)} }},
-	{"link", "link", func(l GPULink) Cell { return word(l.Link) }},
+	{"link", "link", func(l GPULink) Cell {
+		return Cell{word(l.Link).Value, ifElse(l.Err == nil, l.Link, "unknown")}
+	}},
 	{"reason", "", func(l GPULink) Cell {
 		if l.Err == nil {
 			return word("")

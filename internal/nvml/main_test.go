@@ -55,7 +55,9 @@ func ask(pair string) error {
 func answer(t *testing.T, pair string, env ...string) (text string, ok bool) {
 	t.Helper()
 	testdouble.Only(t)
-	out, err := testdouble.Command(append(env, askVar+"="+pair)...).CombinedOutput()
+	// The race detector would have each process sleep for a second at its end.
+	env = append(env, askVar+"="+pair, "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	out, err := testdouble.Command(env...).CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)

@@ -23,6 +23,7 @@ const (
 
 // nvlinks are a GPU's links that are up, by what is at their other end.
 type nvlinks struct {
+	some     bool // the GPU has NVLinks, up or not
 	toGPU    map[pciAddress]int
 	toSwitch int
 	version  uint32 // as nvmlDeviceGetNvLinkVersion counts; of the first link
@@ -40,7 +41,9 @@ func (d device) nvlinks() (nvlinks, error) {
 			continue // no such link
 		case err != nil:
 			return found, err
-		case state != enabled:
+		}
+		found.some = true
+		if state != enabled {
 			continue
 		}
 		if found.up == 0 {
@@ -94,10 +97,10 @@ func (d device) reaches(peer device) (bool, error) {
 
 // nvlink is the NVLink that joins two GPUs, or nil where none does. The GPUs are asked
 // for their links first, and then NVML whether it lets the two reach each other over
-// them: switches may be partitioned.
+// them: switches may be partitioned, and links that are down may be asleep.
 func (d device) nvlink(peer device) (*NVLink, error) {
 	own, err := d.nvlinks()
-	if err != nil || own.up == 0 {
+	if err != nil || !own.some {
 		return nil, err
 	}
 	if ok, err := d.reaches(peer); err != nil || !ok {
@@ -120,5 +123,5 @@ func (d device) nvlink(peer device) (*NVLink, error) {
 	if err := cmp.Or(own.unnamed, its.unnamed); err != nil {
 		return nil, fmt.Errorf("over NVLink, but %w", err)
 	}
-	return nil, fmt.Errorf("%w which of %d NVLinks lead to it", ErrUnclear, own.up)
+	return nil, fmt.Errorf("over NVLink, but %w by which links, of %d that are up", ErrUnclear, own.up)
 }

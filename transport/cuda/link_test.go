@@ -16,6 +16,8 @@ import (
 // initiator and the target say of what joins them.
 func paths(t *testing.T, initiator, target int, env ...string) [2]transport.Path {
 	t.Helper()
+	// The race detector would have each process sleep for a second at its end.
+	env = append(env, "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	there, here := start(t, target, env...), start(t, initiator, env...)
 	l := must(there.Listen(t.Context(), transport.Config{}))(t)
 	in := must(here.Dial(t.Context(), l.Address(), transport.Config{}))(t)
