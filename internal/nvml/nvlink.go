@@ -7,9 +7,9 @@ import (
 	"unsafe"
 )
 
-// maxNVLinks is the most that nvml.h has room for (NVML_NVLINK_MAX_LINKS, 18 before
-// API version 13.3). No GPU has as many: links that it lacks are refused with
-// InvalidArgument or NotSupported.
+// maxNVLinks is the most that nvml.h has room for (NVML_NVLINK_MAX_LINKS; 18 in older
+// headers). GPUs have fewer: links that one lacks are refused with InvalidArgument or
+// NotSupported.
 const maxNVLinks = 36
 
 // enabled is the state of a link that is up (NVML_FEATURE_ENABLED).
