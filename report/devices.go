@@ -32,6 +32,7 @@ func (t TransportState) Label() string {
 // CUDAState is what the CUDA driver shows to this process.
 type CUDAState struct {
 	Devices []CUDADevice
+	Links   []GPULink
 	Version string // the newest CUDA that the driver supports
 	Err     error  // why there is no device; nil where there is one, or nobody asked
 }
@@ -43,6 +44,13 @@ type CUDADevice struct {
 	MemoryBytes int64
 	PCIAddress  string
 	UUID        string
+}
+
+// GPULink is what joins two devices.
+type GPULink struct {
+	Ordinal, Peer int
+	Link          string // such as "NVLink 4 x18 through NVSwitch"; empty where it is unknown
+	Err           error  // why it is unknown
 }
 
 // DevicesView is what `kvbench devices` shows: what a host has, and which transports
@@ -123,6 +131,7 @@ func (v DevicesView) sections() []section {
 		newSection("", "Counters of RDMA ports", countersOf(ports), counterColumns, nil).optional(),
 		newSection("gpu", "GPUs", i.GPUs, gpuColumns, nil).lacking(i.Missing, "gpu"),
 		v.cuda(),
+		v.links(),
 		newSection("numa", "NUMA nodes", i.NUMA, numaColumns, nil).optional(),
 		newSection("limit", "Limits", limitsOf(i.Limits, i.Missing), limitColumns, limit.fault).optional(),
 		newSection("transport", "Transports of this build", v.Transports, transportColumns, transportFault),
@@ -143,6 +152,20 @@ func (v DevicesView) cuda() section {
 	}
 	s.faults = append(s.faults, "none: "+v.CUDA.Err.Error())
 	return s
+}
+
+// links lists what joins the devices, and says once why a link is unknown.
+func (v DevicesView) links() section {
+	s := newSection("gpu_link", "Links between CUDA devices", v.CUDA.Links, gpuLinkColumns, nil)
+	for _, l := range v.CUDA.Links {
+		if l.Err == nil {
+			continue
+		}
+		if reason := "unknown: " + l.Err.Error(); !slices.Contains(s.faults, reason) {
+			s.faults = append(s.faults, reason)
+		}
+	}
+	return s.optional()
 }
 
 // section is one kind: its rows, and the sentences under them. Without a kind it

@@ -58,6 +58,20 @@ var cudaColumns = []column[cudaRow]{
 	{"uuid", "", func(d cudaRow) Cell { return word(d.UUID) }},
 }
 
+var gpuLinkColumns = []column[GPULink]{
+	{"ordinal", "cuda:N", func(l GPULink) Cell { return Cell{l.Ordinal, strconv.Itoa(l.Ordinal)} }},
+	{"peer_ordinal", "cuda:N", func(l GPULink) Cell { return Cell{l.Peer, strconv.Itoa(l.Peer)} }},
+	{"link", "link", func(l GPULink) Cell {
+		return Cell{word(l.Link).Value, ifElse(l.Err == nil, l.Link, "unknown")}
+	}},
+	{"reason", "", func(l GPULink) Cell {
+		if l.Err == nil {
+			return word("")
+		}
+		return word(l.Err.Error())
+	}},
+}
+
 var numaColumns = []column[hostinfo.NUMANode]{
 	{"numa_node", "node", func(n hostinfo.NUMANode) Cell { return numaNode(n.Number) }},
 	{"cpus", "CPUs", func(n hostinfo.NUMANode) Cell { return word(n.CPUs) }},

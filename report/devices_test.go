@@ -55,6 +55,19 @@ func twoNICs() DevicesView {
 			},
 			Missing: []hostinfo.Missing{{Name: "peer memory", Fault: hostinfo.Fault{Reason: "nothing lets RDMA devices reach GPU memory", Mend: "modprobe nvidia-peermem"}}},
 		},
+		CUDA: CUDAState{
+			Version: "12.8",
+			Devices: []CUDADevice{
+				{Ordinal: 0, Name: "NVIDIA H100", MemoryBytes: 80 << 30, PCIAddress: "0000:84:00.0", UUID: "GPU-1"},
+				{Ordinal: 1, Name: "NVIDIA H100", MemoryBytes: 80 << 30, PCIAddress: "0000:85:00.0", UUID: "GPU-2"},
+				{Ordinal: 2, Name: "NVIDIA H100", MemoryBytes: 80 << 30, PCIAddress: "0000:86:00.0", UUID: "GPU-3"},
+			},
+			Links: []GPULink{
+				{Ordinal: 0, Peer: 1, Link: "NVLink 4 x18 through NVSwitch"},
+				{Ordinal: 0, Peer: 2, Err: errors.New("the GPU is lost")},
+				{Ordinal: 1, Peer: 2, Err: errors.New("the GPU is lost")}, // said once
+			},
+		},
 		Transports: []TransportState{
 			{Name: "tcp", Capabilities: transport.Capabilities{Write: true, Read: true, Memory: []transport.MemoryKind{transport.HostMemory}}},
 			{Name: "rdma", Capabilities: transport.Capabilities{Write: true, Read: true, Memory: []transport.MemoryKind{transport.HostMemory, transport.CUDAMemory}}, Lanes: []transport.Lane{
@@ -98,7 +111,7 @@ func TestDevicesRows(t *testing.T) {
 	for _, r := range got.Rows {
 		kinds[r["kind"].(string)]++
 	}
-	if want := map[string]int{"nic": 3, "rdma": 3, "gpu": 1, "numa": 2, "limit": 7, "transport": 3, "lane": 3, "missing": 1}; !maps.Equal(kinds, want) {
+	if want := map[string]int{"nic": 3, "rdma": 3, "gpu": 1, "cuda": 3, "gpu_link": 3, "numa": 2, "limit": 7, "transport": 3, "lane": 3, "missing": 1}; !maps.Equal(kinds, want) {
 		t.Errorf("rows %v, want %v", kinds, want)
 	}
 	find := func(kind, name string) map[string]any {

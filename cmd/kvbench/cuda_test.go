@@ -201,6 +201,47 @@ func TestCUDADevices(t *testing.T) {
 	}
 }
 
+// TestGPULinks: devices and a run name what joins two GPUs, alike, and say why where
+// NVML does not.
+func TestGPULinks(t *testing.T) {
+	for _, c := range []struct{ env, link, reason string }{
+		{"NVML_DOUBLE_LINKS=0-s:18,1-s:18", "NVLink 4 x18 through NVSwitch", ""},
+		{"NVML_DOUBLE_TOPOLOGY=30", "PCIe 4 x16 through one host bridge", ""},
+		{"NVML_DOUBLE_FAIL=nvmlInit_v2:9", "", "nvmlInit_v2: Driver Not Loaded (9)"},
+	} {
+		t.Run(c.env, func(t *testing.T) {
+			l := withDouble(t, c.env)
+			got := l.start(t, "devices", "--format", "json").end(patience)
+			got.want(t, exitDone)
+			listed := 0
+			for _, r := range got.rows(t) {
+				if r["kind"] != "gpu_link" {
+					continue
+				}
+				listed++
+				link, _ := r["link"].(string)
+				reason, _ := r["reason"].(string)
+				if r["ordinal"] != 0.0 || r["peer_ordinal"] != 1.0 || link != c.link || reason != c.reason {
+					t.Errorf("devices has %v", r)
+				}
+			}
+			if listed != 1 {
+				t.Errorf("devices lists %d links between two GPUs", listed)
+			}
+			lane := "cuda/" + c.link
+			if c.link == "" {
+				lane = "cuda/peer, link unknown: " + c.reason
+			}
+			_, addr := l.consumer(t, "--gpu-device", "1")
+			out := filepath.Join(t.TempDir(), "run.json")
+			l.start(t, with(with([]string{"producer", "--connect", addr, "--out", out}, small...), "--transport", "cuda")...).end(promptly).want(t, exitDone)
+			if r := readRun(t, out).Transport; r.Lane != lane || r.Consumer.Lane != lane {
+				t.Errorf("the run went over %q, by the consumer %q; want %q", r.Lane, r.Consumer.Lane, lane)
+			}
+		})
+	}
+}
+
 // TestCUDAFailures provokes what users meet. Each has its message and its mend, and
 // ends both sides in order.
 func TestCUDAFailures(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"kvbench/internal/cudadrv"
 	"kvbench/internal/hostinfo"
+	"kvbench/internal/nvml"
 	"kvbench/report"
 	"kvbench/transport"
 )
@@ -61,7 +62,33 @@ func cudaDevices() report.CUDAState {
 			Ordinal: i, Name: dev.Name, MemoryBytes: dev.Memory, PCIAddress: dev.PCIBusID, UUID: dev.UUID.String(),
 		})
 	}
+	s.Links = gpuLinks(s.Devices)
 	return s
+}
+
+// gpuLinks asks NVML what joins each pair of devices.
+func gpuLinks(devices []report.CUDADevice) []report.GPULink {
+	var links []report.GPULink
+	for i, d := range devices {
+		for _, peer := range devices[i+1:] {
+			l := report.GPULink{Ordinal: d.Ordinal, Peer: peer.Ordinal}
+			l.Link, l.Err = gpuLink(d.UUID, peer.UUID)
+			links = append(links, l)
+		}
+	}
+	return links
+}
+
+func gpuLink(own, peer string) (string, error) {
+	library, err := nvml.Open()
+	if err != nil {
+		return "", err
+	}
+	l, err := library.Link(own, peer)
+	if err != nil {
+		return "", err
+	}
+	return l.String(), nil
 }
 
 // probe asks a transport whether it can be used here, and for its lanes.

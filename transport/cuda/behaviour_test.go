@@ -11,7 +11,7 @@ import (
 // TestPath reads what the result says of the lane.
 func TestPath(t *testing.T) {
 	testdouble.Only(t)
-	for device, lane := range []string{"cuda/same device (HBM copy)", "cuda/peer, link unknown: built without NVML"} {
+	for device, lane := range []string{"cuda/same device (HBM copy)", "cuda/PCIe 4 x16 between NUMA nodes"} {
 		s := connect(t, start(t, 0), device, transport.Config{Streams: 2})
 		remote := must(s.share(t))(t)
 		if err := s.initiator.Post(s.write(remote[0], 1)); err != nil {

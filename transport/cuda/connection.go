@@ -21,6 +21,7 @@ type connection struct {
 	driver  *cudadrv.Driver
 	net     *net.UnixConn
 	regions regionTable
+	joined  joined
 	*gpumem.Owned
 
 	writing sync.Mutex // one frame at a time

@@ -2,23 +2,16 @@ package cuda
 
 import (
 	"fmt"
+	"maps"
 
 	"kvbench/internal/cudadrv"
 	"kvbench/transport"
 )
 
-// laneName says what joins two devices. What a link is made of only NVML tells, which
-// this build does not ask.
-func laneName(own, peer cudadrv.UUID) string {
-	if own == peer {
-		return "cuda/same device (HBM copy)"
-	}
-	return "cuda/peer, link unknown: built without NVML"
-}
-
-// path is what both sides say of their devices.
-func path(d *cudadrv.Driver, own *cudadrv.Device, peer *cudadrv.UUID) transport.Path {
-	p := transport.Path{Lane: "cuda/not yet known", Details: map[string]any{"driver_cuda_version": d.Version()}}
+// path is what both sides say of their devices. The link between them is looked at
+// once: by the first call that knows both.
+func (c *connection) path(own *cudadrv.Device, peer *cudadrv.UUID) transport.Path {
+	p := transport.Path{Lane: "cuda/not yet known", Details: map[string]any{"driver_cuda_version": c.driver.Version()}}
 	if own == nil {
 		return p
 	}
@@ -27,14 +20,16 @@ func path(d *cudadrv.Driver, own *cudadrv.Device, peer *cudadrv.UUID) transport.
 	p.Details["device_uuid"] = own.UUID.String()
 	p.Details["device_pci"] = own.PCIBusID
 	if peer != nil {
-		p.Lane = laneName(own.UUID, *peer)
 		p.Details["peer_device_uuid"] = peer.String()
+		c.joined.once.Do(func() { c.joined.link = linkBetween(own.UUID, *peer) })
+		p.Lane = c.joined.link.lane
+		maps.Copy(p.Details, c.joined.link.details)
 	}
 	return p
 }
 
 // Path implements transport.Endpoint.
-func (t *target) Path() transport.Path { return path(t.driver, t.device.Load(), t.peer.Load()) }
+func (t *target) Path() transport.Path { return t.path(t.device.Load(), t.peer.Load()) }
 
 // Path implements transport.Endpoint. Its details say what opening the peer's
 // memory took, and what the copies took by events on the device and by this
@@ -43,9 +38,9 @@ func (in *initiator) Path() transport.Path {
 	in.setting.Lock()
 	defer in.setting.Unlock()
 	if in.context == nil {
-		return path(in.driver, nil, nil)
+		return in.path(nil, nil)
 	}
-	p := path(in.driver, &in.context.Device, in.peer)
+	p := in.path(&in.context.Device, in.peer)
 	p.Details["batched_copies"] = in.driver.Batches()
 	p.Details["opened"] = in.opens.opened
 	p.Details["opened_before"] = in.opens.reused

@@ -1,11 +1,11 @@
-// Package testdouble builds a library that stands in for libcuda.so.1 in tests,
-// and starts a test binary again with that library in the driver's place. What it
-// knows of devices is in libcuda/double.h. It is a test double: it has the names,
-// signatures and error codes of the driver's calls over plain memory, and says
-// nothing about speed.
+// Package testdouble builds libraries that stand in for libcuda.so.1 and
+// libnvidia-ml.so.1 in tests, and starts a test binary again with them in the
+// driver's place. What they know of devices is in libcuda/double.h and
+// libnvml/nvml.c. They are test doubles: they have the names, signatures and error
+// codes of the driver's calls over plain memory, and say nothing about speed.
 //
-// Packages that use internal/cudadrv call Main from their TestMain. No package of
-// the product imports this one.
+// Packages that use internal/cudadrv or internal/nvml call Main from their TestMain.
+// No package of the product imports this one.
 package testdouble
 
 import (
@@ -22,7 +22,7 @@ import (
 	"testing"
 )
 
-//go:embed libcuda
+//go:embed libcuda libnvml
 var sources embed.FS
 
 const (
@@ -37,8 +37,8 @@ const (
 	requirement = "cuda-double"
 )
 
-// Build compiles the library into dir as libcuda.so.1. An old one lacks the calls
-// that came after CUDA 10.
+// Build compiles the libraries into dir: libcuda.so.1 and libnvidia-ml.so.1. Old ones
+// lack the calls that came after CUDA 10.
 func Build(dir string, old bool) error {
 	src, err := os.MkdirTemp(dir, "src")
 	if err != nil {
@@ -47,17 +47,25 @@ func Build(dir string, old bool) error {
 	if err := os.CopyFS(src, sources); err != nil {
 		return err
 	}
-	files, err := filepath.Glob(filepath.Join(src, "libcuda", "*.c"))
+	if err := compile(filepath.Join(src, "libcuda"), filepath.Join(dir, "libcuda.so.1"), old); err != nil {
+		return err
+	}
+	return compile(filepath.Join(src, "libnvml"), filepath.Join(dir, "libnvidia-ml.so.1"), old)
+}
+
+// compile makes a library of a folder of sources.
+func compile(folder, library string, old bool) error {
+	files, err := filepath.Glob(filepath.Join(folder, "*.c"))
 	if err != nil {
 		return err
 	}
-	args := []string{"-shared", "-fPIC", "-pthread", "-O2", "-Wall", "-Wextra", "-Werror", "-o", filepath.Join(dir, "libcuda.so.1")}
+	args := []string{"-shared", "-fPIC", "-pthread", "-O2", "-Wall", "-Wextra", "-Werror", "-o", library}
 	if old {
 		args = append(args, "-DOLD_DRIVER")
 	}
 	out, err := exec.Command("cc", append(args, files...)...).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("build the test double of libcuda: %w\n%s", err, out)
+		return fmt.Errorf("build the test double %s: %w\n%s", filepath.Base(library), err, out)
 	}
 	return nil
 }

@@ -1,0 +1,69 @@
+package nvml
+
+import (
+	"fmt"
+	"sync"
+	"unsafe"
+)
+
+// libraryName is how every Linux distribution names the library.
+const libraryName = "libnvidia-ml.so.1"
+
+// Library is the loaded library. Its methods are safe for concurrent use, as NVML's
+// calls are.
+type Library struct {
+	functions [symbolCount]uintptr
+}
+
+// Open loads the library and starts it, once a process and for its life: later calls
+// return the first one's result. Its error wraps ErrNotBuilt, ErrNoLibrary or
+// ErrTooOld, or is an *Error of nvmlInit_v2.
+var Open = sync.OnceValues(load)
+
+func load() (*Library, error) {
+	library, err := openLibrary(libraryName)
+	if err != nil {
+		return nil, noLibrary(err)
+	}
+	l := &Library{}
+	for s := range symbolCount {
+		l.functions[s] = findSymbol(library, symbols[s])
+	}
+	if err := l.call(symInit); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// call calls NVML. What its pointer arguments point to stays in place for the call,
+// which the directive sees to.
+//
+//go:uintptrescapes
+func (l *Library) call(s symbol, args ...uintptr) error {
+	if l.functions[s] == 0 {
+		return fmt.Errorf("%w %s", ErrTooOld, symbols[s])
+	}
+	r := Result(uint32(callC(l.functions[s], args...)))
+	if r == success {
+		return nil
+	}
+	return &Error{Call: symbols[s], Result: r, Text: l.text(r)}
+}
+
+// text asks NVML for its words for a result.
+func (l *Library) text(r Result) string {
+	if l.functions[symErrorString] == 0 {
+		return ""
+	}
+	at := callC(l.functions[symErrorString], uintptr(r))
+	if at == 0 {
+		return ""
+	}
+	// A constant of the library's: it lies outside Go's memory and stays.
+	p := *(*unsafe.Pointer)(unsafe.Pointer(&at))
+	n := 0
+	for *(*byte)(unsafe.Add(p, n)) != 0 {
+		n++
+	}
+	return string(unsafe.Slice((*byte)(p), n))
+}

@@ -1,0 +1,54 @@
+package cuda
+
+import (
+	"sync"
+
+	"kvbench/internal/cudadrv"
+	"kvbench/internal/nvml"
+)
+
+// link says what joins two devices.
+type link struct {
+	lane    string
+	details map[string]any
+}
+
+// joined is the link of a connection, once it was asked for.
+type joined struct {
+	once sync.Once
+	link link
+}
+
+// linkBetween asks NVML what joins two devices. Within one device nothing does,
+// whatever links it has to others.
+func linkBetween(own, peer cudadrv.UUID) link {
+	if own == peer {
+		return link{"cuda/same device (HBM copy)", map[string]any{"link": "same device"}}
+	}
+	l, err := askNVML(own, peer)
+	switch {
+	case err != nil:
+		return link{"cuda/peer, link unknown: " + err.Error(), map[string]any{"link": "unknown"}}
+	case l.NVLink != nil:
+		return link{"cuda/" + l.String(), nvlinkDetails(*l.NVLink)}
+	}
+	return link{"cuda/" + l.String(), map[string]any{
+		"link": "pcie", "pcie_topology": l.Topology.Name, "pcie": l.Own, "peer_pcie": l.Peer,
+	}}
+}
+
+func askNVML(own, peer cudadrv.UUID) (nvml.Link, error) {
+	library, err := nvml.Open()
+	if err != nil {
+		return nvml.Link{}, err
+	}
+	return library.Link(own.String(), peer.String())
+}
+
+func nvlinkDetails(n nvml.NVLink) map[string]any {
+	details := map[string]any{"link": "nvlink", "nvlinks": n.Links, "nvswitch": n.Switch}
+	if n.Generation > 0 {
+		details["nvlink_generation"] = n.Generation
+	}
+	return details
+}
