@@ -34,7 +34,13 @@ func path(d *cudadrv.Driver, own *cudadrv.Device, peer *cudadrv.UUID) transport.
 }
 
 // Path implements transport.Endpoint.
-func (t *target) Path() transport.Path { return path(t.driver, t.device.Load(), t.peer.Load()) }
+func (t *target) Path() transport.Path {
+	p := path(t.driver, t.device.Load(), t.peer.Load())
+	if kind := t.shares.Load(); kind != nil {
+		p.Details["handles"] = string(*kind)
+	}
+	return p
+}
 
 // Path implements transport.Endpoint. Its details say what opening the peer's
 // memory took, and what the copies took by events on the device and by this
@@ -46,6 +52,9 @@ func (in *initiator) Path() transport.Path {
 		return path(in.driver, nil, nil)
 	}
 	p := path(in.driver, &in.context.Device, in.peer)
+	if in.shares != "" {
+		p.Details["handles"] = string(in.shares)
+	}
 	p.Details["batched_copies"] = in.driver.Batches()
 	p.Details["opened"] = in.opens.opened
 	p.Details["opened_before"] = in.opens.reused

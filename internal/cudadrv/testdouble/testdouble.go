@@ -38,7 +38,7 @@ const (
 )
 
 // Build compiles the library into dir as libcuda.so.1. An old one lacks the calls
-// that came after CUDA 10.
+// that came after CUDA 10.1.
 func Build(dir string, old bool) error {
 	src, err := os.MkdirTemp(dir, "src")
 	if err != nil {
