@@ -170,6 +170,49 @@ func TestDescriptorNeverComes(t *testing.T) {
 	}
 }
 
+// TestTooManyFilesOpen has a descriptor come while this process may open no more.
+func TestTooManyFilesOpen(t *testing.T) {
+	before := devNulls(t)
+	file, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	l, peer := rawLink(t)
+	in := newInitiator(l)
+	var peers sync.WaitGroup
+	peers.Go(func() {
+		hear(t, peer, frameWant)
+		none := limit
+		none.Cur = 0
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
+			t.Error(err)
+		}
+		var b [frameSize]byte
+		frame{typ: frameDescriptor, region: 3}.put(&b)
+		if _, _, err := peer.WriteMsgUnix(b[:], syscall.UnixRights(int(file.Fd())), nil); err != nil {
+			t.Error(err)
+		}
+	})
+	_, err = in.askDescriptor(3)
+	peers.Wait()
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(err, transport.ErrPeer) || errors.Is(err, transport.ErrProtocol) || !strings.Contains(err.Error(), "raise the limit (ulimit -n)") {
+		t.Errorf("got %v", err)
+	}
+	if err := errors.Join(in.Close(), file.Close()); err != nil {
+		t.Error(err)
+	}
+	if after := devNulls(t); after > before {
+		t.Errorf("%d descriptors are open, where %d were", after, before)
+	}
+}
+
 // TestWantOfGoneRegion: a target answers an initiator that could not know.
 func TestWantOfGoneRegion(t *testing.T) {
 	l, peer := rawLink(t)

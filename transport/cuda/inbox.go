@@ -20,7 +20,7 @@ type inbox struct {
 	from *net.UnixConn
 	receiver
 	came []*os.File // with the frame that is being read
-	lost bool       // more than maxCame did
+	lost bool       // more did: over maxCame, or over what this process may have open
 }
 
 // read reads a frame into buf, and the file descriptor that it promises; the caller
@@ -30,8 +30,8 @@ func (i *inbox) read(buf *[frameSize]byte) (f frame, came *os.File, err error) {
 	if err = i.fill(buf[:]); err == nil {
 		f, err = parseFrame(buf)
 	}
-	if err == nil && (len(i.came) != f.descriptors() || i.lost) {
-		err = fmt.Errorf("frame of type %d with %s, where it should have %d: %w", f.typ, i.count(), f.descriptors(), transport.ErrProtocol)
+	if err == nil {
+		err = i.check(f)
 	}
 	if err != nil {
 		return f, nil, errors.Join(err, i.closeCame())
@@ -40,6 +40,20 @@ func (i *inbox) read(buf *[frameSize]byte) (f frame, came *os.File, err error) {
 		came, i.came = i.came[0], i.came[:0]
 	}
 	return f, came, nil
+}
+
+// check says what is wrong with the number of descriptors that came with a frame, or nil.
+func (i *inbox) check(f frame) error {
+	n, want := len(i.came), f.descriptors()
+	switch {
+	case i.lost && n < want:
+		return errors.New("take in the peer's file descriptor: this process has as many files open as it may: raise the limit (ulimit -n)")
+	case i.lost:
+		return fmt.Errorf("frame of type %d with more than %d file descriptors, where it should have %d: %w", f.typ, n, want, transport.ErrProtocol)
+	case n != want:
+		return fmt.Errorf("frame of type %d with %d file descriptors, where it should have %d: %w", f.typ, n, want, transport.ErrProtocol)
+	}
+	return nil
 }
 
 // fill reads until b is full. Its errors are the peer's.
@@ -55,14 +69,6 @@ func (i *inbox) fill(b []byte) error {
 		off += n
 	}
 	return nil
-}
-
-// count says how many file descriptors came.
-func (i *inbox) count() string {
-	if i.lost {
-		return fmt.Sprintf("more than %d file descriptors", len(i.came))
-	}
-	return fmt.Sprintf("%d file descriptors", len(i.came))
 }
 
 // closeCame closes what came unasked.
