@@ -218,7 +218,7 @@ func (r *run) connect(ctx context.Context, t transport.Transport) error {
 	start := time.Now()
 	for range r.plan.Workers {
 		if err := r.dialWorker(ctx, t, a.Address, cfg); err != nil {
-			return err
+			return r.whyUnconnected(err)
 		}
 	}
 	r.setup.ConnectSeconds = r.connectTime(start)
@@ -229,6 +229,19 @@ func (r *run) connect(ctx context.Context, t transport.Transport) error {
 	r.outcome.Producer.Setup, r.outcome.Consumer.Setup = r.setup, done.Setup
 	r.outcome.Producer.CopyBytesPerSecond, r.outcome.Consumer.CopyBytesPerSecond = hostinfo.CopyRate(), done.CopyRate
 	return nil
+}
+
+// whyUnconnected prefers the consumer's reason for giving up, which may be on its way, to
+// the end of the connection that it brought.
+func (r *run) whyUnconnected(err error) error {
+	if !errors.Is(err, transport.ErrPeer) {
+		return err
+	}
+	var none struct{}
+	if said := r.conn.Expect(kindReady, &none, 500*time.Millisecond); errors.Is(said, control.ErrRefused) {
+		return fmt.Errorf("%w (%w)", said, err)
+	}
+	return err
 }
 
 func (r *run) dialWorker(ctx context.Context, t transport.Transport, addr transport.Address, cfg transport.Config) error {

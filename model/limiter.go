@@ -128,7 +128,7 @@ func (e Evidence) registration() (f Finding) {
 // whenever gamma·N > S/B, and it can hold below.
 func (e Evidence) descriptors(missed float64) (f Finding) {
 	if e.DescriptorSeconds > 0 && e.DescriptorSeconds > descriptorShare*missed {
-		f = Finding{LimiterDescriptors, fmt.Sprintf("%d descriptors cost %s of the %s beyond the prediction; the bytes alone take %s",
+		f = Finding{LimiterDescriptors, fmt.Sprintf("%d descriptors cost %s, and %s are beyond the prediction; the bytes alone take %s",
 			e.Descriptors, units.Seconds(e.DescriptorSeconds), units.Seconds(missed), units.Seconds(e.Cost.WireSeconds(e.Bytes)))}
 	}
 	return f

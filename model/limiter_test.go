@@ -44,7 +44,7 @@ func TestLimiters(t *testing.T) {
 		}},
 		{"registration", LimiterRegistration, "registration took 100 ms of 200 ms", 2, func(e *Evidence) { e.RegistrationSeconds = 0.1 }},
 		// 0.2 s measured for 0.1 s predicted leave 100 ms to account for.
-		{"descriptors that are most of what is missed", LimiterDescriptors, "20000 descriptors cost 60 ms of the 100 ms beyond the prediction; the bytes alone take 100 ms", 2,
+		{"descriptors that are most of what is missed", LimiterDescriptors, "20000 descriptors cost 60 ms, and 100 ms are beyond the prediction; the bytes alone take 100 ms", 2,
 			func(e *Evidence) { e.Descriptors, e.DescriptorSeconds = 20000, 0.06 }},
 		{"descriptors that are less than half of it", LimiterUnexplained, "", 2, func(e *Evidence) { e.Descriptors, e.DescriptorSeconds = 13000, 0.04 }},
 		{"queueing", LimiterQueueing, "4 requests", 4, func(e *Evidence) { e.Concurrency, e.ServiceSeconds = 4, 0.39 }},

@@ -63,6 +63,25 @@ func TestCUDALoopback(t *testing.T) {
 	}
 }
 
+// TestCUDALoopbackByDescriptor does so where the driver makes no legacy handles.
+func TestCUDALoopbackByDescriptor(t *testing.T) {
+	for _, direction := range []string{"push", "pull"} {
+		out := filepath.Join(t.TempDir(), "run.json")
+		args := append([]string{"loopback", "--transport", "cuda", "--direction", direction, "--out", out}, llama70B...)
+		withDouble(t, "CUDA_DOUBLE_NO_LEGACY=0").start(t, args...).end(patience).want(t, exitDone)
+		r := readRun(t, out)
+		c := r.Cells[0]
+		if c.Bytes != 167_772_160 || c.Requests != 2 || c.Verify.Checked == 0 || c.Verify.Mismatched != 0 {
+			t.Errorf("%s: %d requests of %d bytes, verification %+v; want 2 of 167772160, all of it right", direction, c.Requests, c.Bytes, c.Verify)
+		}
+		if got := r.Transport.Details["handles"]; got != "posix_fd" {
+			t.Errorf("%s: handles %v, want posix_fd", direction, got)
+		}
+	}
+	withDouble(t, "CUDA_DOUBLE_NO_LEGACY=0", "CUDA_DOUBLE_FDS=0").start(t, append([]string{"loopback", "--transport", "cuda"}, small...)...).
+		end(patience).want(t, exitFailed, "CUDA_ERROR_NOT_SUPPORTED", "does not export memory as file descriptors")
+}
+
 // TestStagedLoopback moves whole requests between the GPU memory of two processes over
 // TCP, with copies whose rate is known: at 50 MB/s each copy takes far longer than the
 // wire, so that a request of 21 MB takes about 0.42 s where the copies go side by side,

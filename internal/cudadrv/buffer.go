@@ -19,6 +19,7 @@ type Buffer struct {
 	Size    int64 // bytes
 
 	context *Context
+	shared  *shareable // nil: memory of cuMemAlloc
 }
 
 var (
@@ -56,6 +57,9 @@ func (c *Context) shortOfMemory(size int64, err error) error {
 // Free gives the memory back. Whoever opened it in another process must have
 // closed it.
 func (b *Buffer) Free() error {
+	if b.shared != nil {
+		return b.freeShareable()
+	}
 	return b.context.Do(func() error { return b.context.driver.call(symMemFree, uintptr(b.Pointer)) })
 }
 

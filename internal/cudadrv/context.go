@@ -18,6 +18,9 @@ type Context struct {
 
 	mu      sync.Mutex // serializes the copies of buffers
 	copying *Stream    // theirs, made with the first
+
+	sharing   sync.Mutex
+	shareable map[DevicePointer]*Buffer // of AllocShareable, by address
 }
 
 // Context returns a device's context.

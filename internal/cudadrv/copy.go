@@ -60,7 +60,7 @@ func (s *Stream) CopyFromHost(c *Copies) error { return s.copy(c, symMemcpyHtoDA
 
 func (s *Stream) copy(c *Copies, one symbol) error {
 	if c.Len() > 1 && s.driver.Batches() {
-		if err := s.copyBatch(c); !errors.Is(err, notSupported) {
+		if err := s.copyBatch(c); !errors.Is(err, NotSupported) {
 			return err
 		}
 	}

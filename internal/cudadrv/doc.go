@@ -1,6 +1,6 @@
 // Package cudadrv calls the CUDA driver API: devices, contexts, memory, streams,
-// events, asynchronous copies and legacy IPC handles. It has the calls that
-// kvbench makes and no more.
+// events, asynchronous copies, legacy IPC handles, and memory that POSIX file
+// descriptors share. It has the calls that kvbench makes and no more.
 //
 // The driver, libcuda.so.1, is loaded at run time: building needs neither the
 // CUDA toolkit nor cgo, and a binary runs where there is no driver and says so.

@@ -31,12 +31,13 @@ const (
 	noDevice       Result = 100
 	notReady       Result = 600
 
+	InvalidValue          Result = 1
 	OutOfMemory           Result = 2
 	InvalidDevice         Result = 101
 	InvalidContext        Result = 201
 	PeerAccessUnsupported Result = 217
 	InvalidHandle         Result = 400
-	notSupported          Result = 801
+	NotSupported          Result = 801
 )
 
 func (r Result) Error() string { return fmt.Sprintf("CUDA error %d", int32(r)) }

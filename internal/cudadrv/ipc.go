@@ -18,14 +18,20 @@ const lazyPeerAccess = 1
 // Exported is an allocation as another process may open it, and where in it a
 // piece of memory lies. Handles are of whole allocations.
 type Exported struct {
-	Handle [HandleSize]byte
-	Offset int64 // from the allocation's base to the memory
-	Size   int64 // of the allocation, in bytes
+	// Handle opens the allocation, or, where it is shareable, only names it, as no
+	// other: what opens it is a file descriptor from Context.ExportDescriptor.
+	Handle    [HandleSize]byte
+	Shareable bool
+	Offset    int64 // from the allocation's base to the memory
+	Size      int64 // of the allocation, in bytes
 }
 
 // AddressRange returns the base and the size in bytes of the allocation that an
 // address lies in.
 func (c *Context) AddressRange(at DevicePointer) (base DevicePointer, size int64, err error) {
+	if b := c.shareableAt(at); b != nil {
+		return b.Pointer, b.shared.size, nil // of such memory the driver's documentation promises no answer
+	}
 	out := new(struct {
 		base DevicePointer
 		size uintptr
@@ -39,8 +45,12 @@ func (c *Context) AddressRange(at DevicePointer) (base DevicePointer, size int64
 	return out.base, int64(out.size), nil
 }
 
-// Export makes a handle for memory that was allocated in the context.
+// Export makes a handle for memory that was allocated in the context. The error is
+// NotSupported where the device's memory has none.
 func (c *Context) Export(at DevicePointer) (Exported, error) {
+	if b := c.shareableAt(at); b != nil {
+		return Exported{Handle: b.shared.name, Shareable: true, Offset: int64(at - b.Pointer), Size: b.shared.size}, nil
+	}
 	base, size, err := c.AddressRange(at)
 	if err != nil {
 		return Exported{}, err

@@ -26,6 +26,9 @@ var children = map[string]func() error{
 	"late":   checkLate,
 	"import": importMemory,
 	"pinned": checkPinned,
+	"share":  shareOnce,
+
+	"import descriptor": importDescriptor,
 }
 
 func TestMain(m *testing.M) {

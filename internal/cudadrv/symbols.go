@@ -14,6 +14,7 @@ const (
 	symDeviceGetUUID
 	symDeviceGetPCIBusID
 	symDeviceTotalMem
+	symDeviceGetAttribute
 	symDeviceCanAccessPeer
 	symDevicePrimaryCtxRetain
 	symCtxSetCurrent
@@ -39,6 +40,16 @@ const (
 	symIpcGetMemHandle
 	symIpcOpenMemHandle
 	symIpcCloseMemHandle
+	symMemGetAllocationGranularity
+	symMemCreate
+	symMemRelease
+	symMemAddressReserve
+	symMemAddressFree
+	symMemMap
+	symMemUnmap
+	symMemSetAccess
+	symMemExportToShareableHandle
+	symMemImportFromShareableHandle
 	symbolCount
 )
 
@@ -59,6 +70,7 @@ var symbols = [symbolCount]struct {
 	symDeviceGetUUID:          {"cuDeviceGetUuid", 9020},
 	symDeviceGetPCIBusID:      {"cuDeviceGetPCIBusId", 4010},
 	symDeviceTotalMem:         {"cuDeviceTotalMem_v2", 3020},
+	symDeviceGetAttribute:     {"cuDeviceGetAttribute", 2000},
 	symDeviceCanAccessPeer:    {"cuDeviceCanAccessPeer", 4000},
 	symDevicePrimaryCtxRetain: {"cuDevicePrimaryCtxRetain", 7000},
 	symCtxSetCurrent:          {"cuCtxSetCurrent", 4000},
@@ -84,4 +96,15 @@ var symbols = [symbolCount]struct {
 	symIpcGetMemHandle:        {"cuIpcGetMemHandle", 4010},
 	symIpcOpenMemHandle:       {"cuIpcOpenMemHandle_v2", 11000},
 	symIpcCloseMemHandle:      {"cuIpcCloseMemHandle", 4010},
+
+	symMemGetAllocationGranularity:  {"cuMemGetAllocationGranularity", 10020},
+	symMemCreate:                    {"cuMemCreate", 10020},
+	symMemRelease:                   {"cuMemRelease", 10020},
+	symMemAddressReserve:            {"cuMemAddressReserve", 10020},
+	symMemAddressFree:               {"cuMemAddressFree", 10020},
+	symMemMap:                       {"cuMemMap", 10020},
+	symMemUnmap:                     {"cuMemUnmap", 10020},
+	symMemSetAccess:                 {"cuMemSetAccess", 10020},
+	symMemExportToShareableHandle:   {"cuMemExportToShareableHandle", 10020},
+	symMemImportFromShareableHandle: {"cuMemImportFromShareableHandle", 10020},
 }

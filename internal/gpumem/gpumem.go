@@ -18,6 +18,7 @@ type Owned struct {
 	device int
 	// registered reports whether a region of the endpoint lies in a piece of memory.
 	registered func(at cudadrv.DevicePointer, size int64) bool
+	alloc      func(c *cudadrv.Context, size int64) (*cudadrv.Buffer, error)
 
 	mu    sync.RWMutex // held for reading by copies, so that none outlives its memory
 	at    map[uintptr]*cudadrv.Buffer
@@ -31,7 +32,14 @@ var (
 
 // On returns an endpoint's memory on a device, of which there is none yet.
 func On(device int, registered func(at cudadrv.DevicePointer, size int64) bool) *Owned {
-	return &Owned{device: device, registered: registered, at: make(map[uintptr]*cudadrv.Buffer)}
+	return &Owned{device: device, registered: registered, alloc: (*cudadrv.Context).Alloc, at: make(map[uintptr]*cudadrv.Buffer)}
+}
+
+// MadeBy has alloc make the memory in place of cudadrv.Context.Alloc. It is called
+// before Allocate is.
+func (o *Owned) MadeBy(alloc func(c *cudadrv.Context, size int64) (*cudadrv.Buffer, error)) *Owned {
+	o.alloc = alloc
+	return o
 }
 
 // Allocate implements transport.Allocator.
@@ -52,7 +60,7 @@ func (o *Owned) Allocate(size int64) (transport.Memory, error) {
 	if o.ended {
 		return transport.Memory{}, transport.ErrClosed
 	}
-	b, err := c.Alloc(size)
+	b, err := o.alloc(c, size)
 	if err != nil {
 		return transport.Memory{}, err
 	}

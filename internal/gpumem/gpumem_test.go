@@ -74,3 +74,16 @@ func TestOwned(t *testing.T) {
 		t.Errorf("Allocate on a device that is not there: %v", err)
 	}
 }
+
+func TestMadeBy(t *testing.T) {
+	testdouble.Need(t)
+	refused := errors.New("no")
+	var asked int64
+	o := gpumem.On(0, nil).MadeBy(func(c *cudadrv.Context, size int64) (*cudadrv.Buffer, error) {
+		asked = size
+		return nil, refused
+	})
+	if _, err := o.Allocate(4096); err != refused || asked != 4096 {
+		t.Errorf("%v, asked for %d bytes", err, asked)
+	}
+}

@@ -10,17 +10,29 @@ import (
 
 // advertised is a region as the target describes it.
 type advertised struct {
-	ID         uint32 `json:"id"`
-	Size       int64  `json:"size_bytes"`
-	Device     []byte `json:"device_uuid"`
-	Handle     []byte `json:"handle"`           // of the allocation that it lies in
-	Offset     int64  `json:"offset_bytes"`     // in the allocation
-	Allocation int64  `json:"allocation_bytes"` // the allocation's size
+	ID         uint32  `json:"id"`
+	Size       int64   `json:"size_bytes"`
+	Device     []byte  `json:"device_uuid"`
+	Sharing    sharing `json:"sharing"`
+	Handle     []byte  `json:"handle"`           // of the allocation that it lies in; with descriptors, its name
+	Offset     int64   `json:"offset_bytes"`     // in the allocation
+	Allocation int64   `json:"allocation_bytes"` // the allocation's size
+}
+
+// kindOf is how an exported allocation is shared.
+func kindOf(x cudadrv.Exported) sharing {
+	if x.Shareable {
+		return byDescriptor
+	}
+	return byHandle
 }
 
 func (a advertised) check() error {
 	if len(a.Device) != len(cudadrv.UUID{}) || len(a.Handle) != cudadrv.HandleSize {
 		return fmt.Errorf("region %d: UUID of %d bytes, handle of %d: %w", a.ID, len(a.Device), len(a.Handle), transport.ErrProtocol)
+	}
+	if a.Sharing != byHandle && a.Sharing != byDescriptor {
+		return fmt.Errorf("region %d: memory shared by %.20q: %w", a.ID, a.Sharing, transport.ErrProtocol)
 	}
 	if a.Size < 1 || a.Offset < 0 || a.Offset > a.Allocation || a.Size > a.Allocation-a.Offset {
 		return fmt.Errorf("region %d: %d bytes at offset %d of an allocation of %d: %w", a.ID, a.Size, a.Offset, a.Allocation, transport.ErrProtocol)

@@ -6,6 +6,7 @@ import (
 	"kvbench/internal/cudadrv/testdouble"
 	"kvbench/transport"
 	"kvbench/transport/cuda"
+	"kvbench/transport/transporttest"
 )
 
 // TestPath reads what the result says of the lane.
@@ -27,6 +28,9 @@ func TestPath(t *testing.T) {
 		if in.Device != "cuda:0" || target.Device != []string{"cuda:0", "cuda:1"}[device] {
 			t.Errorf("device %d: devices %q and %q", device, in.Device, target.Device)
 		}
+		if in.Details["handles"] != "legacy" || target.Details["handles"] != "legacy" {
+			t.Errorf("device %d: handles %v and %v, want legacy", device, in.Details["handles"], target.Details["handles"])
+		}
 		if in.Details["device_uuid"] != target.Details["peer_device_uuid"] || target.Details["device_uuid"] != in.Details["peer_device_uuid"] {
 			t.Errorf("device %d: %v and %v", device, in.Details, target.Details)
 		}
@@ -43,8 +47,13 @@ func TestPath(t *testing.T) {
 // TestOpenedOnce shares two regions of one allocation, over two connections.
 func TestOpenedOnce(t *testing.T) {
 	testdouble.Only(t)
+	t.Run("handle", func(t *testing.T) { openedOnce(t, memoryOf) })
+	t.Run("descriptor", func(t *testing.T) { openedOnce(t, shareableOf) })
+}
+
+func openedOnce(t *testing.T, of func(device int) transporttest.Allocator) {
 	child := start(t, 0)
-	a := connect(t, child, 0, transport.Config{})
+	a := connect(t, child, 0, transport.Config{}, of)
 	must(a.share(t))(t)
 	b := connect(t, child, 0, transport.Config{})
 	half := a.memory.Memory()

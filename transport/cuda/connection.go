@@ -14,15 +14,22 @@ import (
 	"kvbench/transport"
 )
 
+// link is a connected socket, and what both sides agreed on over it.
+type link struct {
+	driver    *cudadrv.Driver
+	net       *net.UnixConn
+	cfg       transport.Config
+	noHandles error // why legacy handles do not open at the peer; nil where they do
+}
+
 // connection is what an initiator and a target have in common: the local socket,
 // regions, and one error that ends everything.
 type connection struct {
-	cfg     transport.Config
-	driver  *cudadrv.Driver
-	net     *net.UnixConn
+	link
 	regions regionTable
 	joined  joined
 	*gpumem.Owned
+	inbox inbox
 
 	writing sync.Mutex // one frame at a time
 	out     [frameSize]byte
@@ -36,12 +43,12 @@ type connection struct {
 	closeErr error         // set before stopped is closed
 }
 
-func newConnection(d *cudadrv.Driver, c *net.UnixConn, cfg transport.Config) *connection {
+func newConnection(l link) *connection {
 	conn := &connection{
-		cfg: cfg, driver: d, net: c,
+		link: l, inbox: inbox{from: l.net},
 		closing: make(chan struct{}), stopped: make(chan struct{}), dead: make(chan struct{}),
 	}
-	conn.Owned = gpumem.On(cfg.GPU, conn.regions.covers)
+	conn.Owned = gpumem.On(l.cfg.GPU, conn.regions.covers).MadeBy(conn.makeMemory)
 	return conn
 }
 
@@ -116,14 +123,6 @@ func (c *connection) send(f frame) error {
 		return peerError(err)
 	}
 	return nil
-}
-
-// read reads a frame into buf.
-func (c *connection) read(buf *[frameSize]byte) (frame, error) {
-	if _, err := io.ReadFull(c.net, buf[:]); err != nil {
-		return frame{}, peerError(err)
-	}
-	return parseFrame(buf)
 }
 
 // peerError says of a failed read or write what it means.

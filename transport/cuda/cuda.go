@@ -89,18 +89,18 @@ func checkConfig(cfg transport.Config) (transport.Config, error) {
 
 // Dial implements transport.Transport.
 func (Transport) Dial(ctx context.Context, addr transport.Address, cfg transport.Config) (transport.Initiator, error) {
-	d, c, cfg, err := dial(ctx, addr, cfg, initiatorRole)
+	l, err := dial(ctx, addr, cfg, initiatorRole)
 	if err != nil {
 		return nil, err
 	}
-	return newInitiator(d, c, cfg), nil
+	return newInitiator(l), nil
 }
 
 // DialTarget implements transport.Transport.
 func (Transport) DialTarget(ctx context.Context, addr transport.Address, cfg transport.Config) (transport.Target, error) {
-	d, c, cfg, err := dial(ctx, addr, cfg, targetRole)
+	l, err := dial(ctx, addr, cfg, targetRole)
 	if err != nil {
 		return nil, err
 	}
-	return newTarget(d, c, cfg), nil
+	return newTarget(l), nil
 }

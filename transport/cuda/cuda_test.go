@@ -33,3 +33,13 @@ func TestConformance(t *testing.T) {
 		})
 	}
 }
+
+// TestConformanceByDescriptor is TestConformance with memory that file descriptors share.
+func TestConformanceByDescriptor(t *testing.T) {
+	needShareable(t)
+	peer := start(t, 0, shareableVar+"=1")
+	transporttest.Run(t, transporttest.Subject{
+		Listener: peer, ListenerMemory: peer.Alloc,
+		Dialer: cuda.New(), DialerMemory: shareableOf(0),
+	})
+}

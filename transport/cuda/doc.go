@@ -3,7 +3,8 @@
 // does, and completion once the peer knows of them.
 //
 // The target exports the allocations that its regions lie in. Handle, base and
-// offset travel in the advertisement; the initiator opens each allocation once a
+// offset travel in the advertisement, and where legacy handles do not work a file
+// descriptor follows over the local socket; the initiator opens each allocation once a
 // process and device, before the clock runs, and closes it before its owner may
 // free it: Deregister and Close at the target wait until the initiator has let go.
 //
@@ -15,5 +16,6 @@
 // acknowledged the notice; a READ when its copies have ended.
 //
 // Neither side can be the other's process: a handle does not open where it was
-// made. Nor do handles cross PID namespaces. Both are found out when connecting.
+// made. Nor do handles cross PID namespaces, which file descriptors do. Both are found
+// out when connecting; the endpoint's Allocate then makes memory that can be shared.
 package cuda

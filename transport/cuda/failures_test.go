@@ -54,15 +54,17 @@ type session struct {
 	local     transport.Region
 }
 
-// connect makes a session. The initiator has memory registered and nothing imported.
-func connect(t *testing.T, child *remote.Transport, device int, cfg transport.Config) *session {
+// connect makes a session. The initiator has memory registered and nothing imported. The
+// target's memory is memoryOf the device, unless of says otherwise.
+func connect(t *testing.T, child *remote.Transport, device int, cfg transport.Config, of ...func(device int) transporttest.Allocator) *session {
 	t.Helper()
 	s := &session{}
+	of = append(of, memoryOf)
 	l := must(cuda.New().Listen(t.Context(), cfg))(t)
 	defer l.Close()
 	s.initiator = must(child.Dial(t.Context(), l.Address(), cfg))(t)
 	s.target = must(l.AcceptTarget(t.Context()))(t)
-	s.memory = must(memoryOf(device)(1 << 20))(t)
+	s.memory = must(of[0](device)(1 << 20))(t)
 	s.region = must(s.target.Register(s.memory.Memory()))(t)
 	local := must(child.Alloc(1 << 20))(t)
 	s.local = must(s.initiator.Register(local.Memory()))(t)

@@ -13,12 +13,11 @@ import (
 	"strings"
 	"time"
 
-	"kvbench/internal/cudadrv"
 	"kvbench/transport"
 )
 
 const (
-	wireVersion = 1
+	wireVersion = 2
 	secretSize  = 16
 	maxGreeting = 4 << 10 // bytes of a hello or its answer
 )
@@ -36,6 +35,8 @@ type address struct {
 	Socket string   `json:"socket"` // abstract: it has no file and lasts as long as its listener
 	Secret []byte   `json:"secret"`
 	Host   identity `json:"host"`
+
+	Descriptors descriptors `json:"descriptors"` // of the listener's device
 }
 
 func newAddress() address {
@@ -79,12 +80,18 @@ type hello struct {
 	Streams     int      `json:"streams"`
 	Outstanding int      `json:"outstanding"`
 	Host        identity `json:"host"`
+
+	Descriptors descriptors `json:"descriptors"` // of the dialler's device
 }
 
 // answer is what the listener says to it. A refusal has a reason.
 type answer struct {
 	Refused string `json:"refused,omitempty"`
 }
+
+func (a address) party() party { return party{a.Host, a.Descriptors} }
+
+func (h hello) party() party { return party{h.Host, h.Descriptors} }
 
 // check returns the configuration of a connection that begins with h, or why it
 // is refused.
@@ -101,7 +108,7 @@ func (h hello) check(a address, cfg transport.Config) (transport.Config, error) 
 	if h.Streams == 0 || h.Outstanding == 0 {
 		return cfg, fmt.Errorf("%d streams, %d transfers: %w", h.Streams, h.Outstanding, transport.ErrProtocol)
 	}
-	if err := a.Host.opensHandlesOf(h.Host); err != nil {
+	if _, err := a.party().agree(h.party()); err != nil {
 		return cfg, err
 	}
 	cfg.Streams, cfg.MaxOutstanding = h.Streams, h.Outstanding
@@ -136,36 +143,41 @@ func receive(r io.Reader, v any) error {
 }
 
 // dial connects to a listener in a role.
-func dial(ctx context.Context, to transport.Address, cfg transport.Config, as role) (*cudadrv.Driver, *net.UnixConn, transport.Config, error) {
+func dial(ctx context.Context, to transport.Address, cfg transport.Config, as role) (link, error) {
 	cfg, err := checkConfig(cfg)
 	if err != nil {
-		return nil, nil, cfg, err
+		return link{}, err
 	}
 	addr, err := parseAddress(to)
 	if err != nil {
-		return nil, nil, cfg, err
+		return link{}, err
 	}
 	driver, err := openDriver()
 	if err != nil {
-		return nil, nil, cfg, err
+		return link{}, err
 	}
-	if err := self().opensHandlesOf(addr.Host); err != nil {
-		return nil, nil, cfg, err
+	own := party{self(), descriptorsOf(driver, cfg.GPU)}
+	noHandles, err := own.agree(addr.party())
+	if err != nil {
+		return link{}, err
 	}
 	d := net.Dialer{Timeout: cfg.PeerTimeout}
 	c, err := d.DialContext(ctx, "unix", addr.Socket)
 	if err != nil {
-		return nil, nil, cfg, fmt.Errorf("dial the peer's local socket: %w: %w; it has gone, or runs in another network namespace: run both in one, with --network=host (docker) or hostNetwork: true (Kubernetes)",
+		return link{}, fmt.Errorf("dial the peer's local socket: %w: %w; it has gone, or runs in another network namespace: run both in one, with --network=host (docker) or hostNetwork: true (Kubernetes)",
 			transport.ErrPeer, err)
 	}
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer stop()
-	h := hello{Version: wireVersion, Secret: addr.Secret, Role: as, Streams: cfg.Streams, Outstanding: cfg.MaxOutstanding, Host: self()}
+	h := hello{
+		Version: wireVersion, Secret: addr.Secret, Role: as, Streams: cfg.Streams, Outstanding: cfg.MaxOutstanding,
+		Host: own.host, Descriptors: own.fds,
+	}
 	if err := greet(c, h, cfg.PeerTimeout); err != nil {
 		c.Close()
-		return nil, nil, cfg, fmt.Errorf("greet listener: %w", err)
+		return link{}, fmt.Errorf("greet listener: %w", err)
 	}
-	return driver, c.(*net.UnixConn), cfg, nil
+	return link{driver, c.(*net.UnixConn), cfg, noHandles}, nil
 }
 
 // greet says hello and waits for the answer.

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -24,6 +25,10 @@ var self = sync.OnceValue(func() identity {
 	return identity{strings.TrimSpace(string(boot)), namespace, os.Getpid()}
 })
 
+// errNamespaces marks the one reason against handles that is none against file
+// descriptors.
+var errNamespaces = errors.New("CUDA IPC handles do not cross PID namespaces")
+
 // opensHandlesOf says why handles of another process do not open in this one, or
 // returns nil. The error wraps transport.ErrUnavailable.
 func (id identity) opensHandlesOf(peer identity) error {
@@ -33,8 +38,8 @@ func (id identity) opensHandlesOf(peer identity) error {
 		return fmt.Errorf("%w: CUDA IPC works within one host, and the peer runs on another (boot ID %s here, %s there): use the transport tcp or rdma",
 			transport.ErrUnavailable, id.Boot, peer.Boot)
 	case differ(id.PIDNamespace, peer.PIDNamespace):
-		return fmt.Errorf("%w: CUDA IPC handles do not cross PID namespaces (%s here, %s there): run both in one, with --pid=host (docker) or hostPID: true (Kubernetes)",
-			transport.ErrUnavailable, id.PIDNamespace, peer.PIDNamespace)
+		return fmt.Errorf("%w: %w (%s here, %s there): run both in one, with --pid=host (docker) or hostPID: true (Kubernetes)",
+			transport.ErrUnavailable, errNamespaces, id.PIDNamespace, peer.PIDNamespace)
 	case id.PID == peer.PID:
 		return fmt.Errorf("%w: a CUDA IPC handle does not open in the process that made it: run producer and consumer as two processes",
 			transport.ErrUnavailable)

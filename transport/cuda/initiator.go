@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,7 +46,9 @@ type initiator struct {
 	context *cudadrv.Context
 	lanes   []*lane
 	peer    *cudadrv.UUID // the device of the first region that was imported
+	shares  sharing       // how that region is
 	opens   openStats
+	wanted  wanted
 
 	heard atomic.Int64 // time.Duration of the last frame from the target
 }
@@ -60,9 +62,9 @@ type openStats struct {
 // minPart is the fewest bytes worth a stream of their own.
 const minPart = 1 << 20
 
-func newInitiator(d *cudadrv.Driver, conn *net.UnixConn, cfg transport.Config) *initiator {
-	n := cfg.MaxOutstanding
-	c := newConnection(d, conn, cfg)
+func newInitiator(l link) *initiator {
+	n := l.cfg.MaxOutstanding
+	c := newConnection(l)
 	in := &initiator{connection: c, slots: make([]slot, n), done: transport.NewCompletions(n, c.dead)}
 	in.run(in.listen)
 	in.run(in.watch)
@@ -138,7 +140,7 @@ func (in *initiator) open(c *cudadrv.Context, r *remoteRegion) error {
 		return nil
 	}
 	defer r.release()
-	m, fresh, err := openMapping(c, r.advertised)
+	m, fresh, err := openMapping(c, r.advertised, func() (*os.File, error) { return in.askDescriptor(r.ID) })
 	if err != nil {
 		return err
 	}
@@ -195,7 +197,7 @@ func (in *initiator) Import(ad transport.Advertisement) ([]transport.RemoteRegio
 		}
 		if in.peer == nil {
 			owner := cudadrv.UUID(a.Device)
-			in.peer = &owner
+			in.peer, in.shares = &owner, a.Sharing
 		}
 	}
 	return regions, nil

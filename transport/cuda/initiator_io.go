@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"os"
 	"time"
 
 	"kvbench/transport"
@@ -11,10 +12,10 @@ import (
 func (in *initiator) listen() error {
 	var buf [frameSize]byte
 	for {
-		f, err := in.read(&buf)
+		f, file, err := in.inbox.read(&buf)
 		if err == nil {
 			in.heard.Store(int64(transport.Now()))
-			err = in.handle(f)
+			err = in.handle(f, file)
 		}
 		if err != nil {
 			return err
@@ -22,7 +23,8 @@ func (in *initiator) listen() error {
 	}
 }
 
-func (in *initiator) handle(f frame) error {
+// handle acts on a frame. The file descriptor is there for a descriptor frame only.
+func (in *initiator) handle(f frame, file *os.File) error {
 	switch f.typ {
 	case frameAck:
 		return in.acknowledged(f)
@@ -34,6 +36,8 @@ func (in *initiator) handle(f frame) error {
 		}
 		in.run(func() error { return in.closeRegion(r) })
 		return nil
+	case frameDescriptor:
+		return in.takeDescriptor(f, file)
 	}
 	return fmt.Errorf("frame type %d sent to an initiator: %w", f.typ, transport.ErrProtocol)
 }

@@ -27,16 +27,10 @@ type listener struct {
 	once    sync.Once
 	wg      sync.WaitGroup
 
-	initiators, targets chan admitted // by the dialler's role
+	initiators, targets chan link // by the dialler's role
 
 	mu       sync.Mutex
 	greeting map[net.Conn]bool
-}
-
-// admitted is a connection that may be accepted.
-type admitted struct {
-	conn *net.UnixConn
-	cfg  transport.Config
 }
 
 // Listen implements transport.Transport. Config.Listen and Advertise are of
@@ -51,6 +45,7 @@ func (Transport) Listen(ctx context.Context, cfg transport.Config) (transport.Li
 		return nil, err
 	}
 	addr := newAddress()
+	addr.Descriptors = descriptorsOf(driver, cfg.GPU)
 	var lc net.ListenConfig
 	n, err := lc.Listen(ctx, "unix", addr.Socket)
 	if err != nil {
@@ -58,7 +53,7 @@ func (Transport) Listen(ctx context.Context, cfg transport.Config) (transport.Li
 	}
 	l := &listener{
 		cfg: cfg, driver: driver, net: n, addr: addr, closing: make(chan struct{}),
-		initiators: make(chan admitted, maxUnclaimed), targets: make(chan admitted, maxUnclaimed),
+		initiators: make(chan link, maxUnclaimed), targets: make(chan link, maxUnclaimed),
 		greeting: make(map[net.Conn]bool),
 	}
 	l.wg.Go(l.accept)
@@ -74,7 +69,7 @@ func (l *listener) AcceptTarget(ctx context.Context) (transport.Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newTarget(l.driver, a.conn, a.cfg), nil
+	return newTarget(a), nil
 }
 
 // AcceptInitiator implements transport.Listener.
@@ -83,17 +78,17 @@ func (l *listener) AcceptInitiator(ctx context.Context) (transport.Initiator, er
 	if err != nil {
 		return nil, err
 	}
-	return newInitiator(l.driver, a.conn, a.cfg), nil
+	return newInitiator(a), nil
 }
 
-func (l *listener) wait(ctx context.Context, from chan admitted) (admitted, error) {
+func (l *listener) wait(ctx context.Context, from chan link) (link, error) {
 	select {
 	case a := <-from:
 		return a, nil
 	case <-ctx.Done():
-		return admitted{}, ctx.Err()
+		return link{}, ctx.Err()
 	case <-l.closing:
-		return admitted{}, transport.ErrClosed
+		return link{}, transport.ErrClosed
 	}
 }
 
@@ -109,9 +104,9 @@ func (l *listener) Close() error {
 		}
 		l.mu.Unlock()
 		l.wg.Wait()
-		for _, unclaimed := range []chan admitted{l.initiators, l.targets} {
+		for _, unclaimed := range []chan link{l.initiators, l.targets} {
 			for len(unclaimed) > 0 {
-				(<-unclaimed).conn.Close()
+				(<-unclaimed).net.Close()
 			}
 		}
 	})
@@ -175,12 +170,16 @@ func (l *listener) admit(c *net.UnixConn) error {
 	if err := c.SetDeadline(time.Time{}); err != nil {
 		return err
 	}
+	noHandles, err := l.addr.party().agree(h.party())
+	if err != nil {
+		return err // checked above
+	}
 	to := l.initiators
 	if h.Role == targetRole {
 		to = l.targets
 	}
 	select {
-	case to <- admitted{c, cfg}:
+	case to <- link{l.driver, c, cfg, noHandles}:
 		return nil
 	default:
 		return fmt.Errorf("too many unclaimed connections: %w", transport.ErrProtocol)

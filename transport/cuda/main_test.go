@@ -14,19 +14,29 @@ import (
 	"kvbench/transport/transporttest/remote"
 )
 
-// childVar names the device whose memory a child process has: it serves one side
-// of the tests.
-const childVar = "CUDA_TEST_CHILD"
+const (
+	// childVar names the device whose memory a child process has: it serves one side
+	// of the tests.
+	childVar = "CUDA_TEST_CHILD"
+	// shareableVar has it make memory that file descriptors share.
+	shareableVar = "CUDA_TEST_SHAREABLE"
+)
 
 func TestMain(m *testing.M) {
 	var device int
 	if n, _ := fmt.Sscan(os.Getenv(childVar), &device); n == 1 {
-		if err := remote.Serve(cuda.New(), memoryOf(device)); err != nil {
+		memory := memoryOf(device)
+		if os.Getenv(shareableVar) != "" {
+			memory = shareableOf(device)
+		}
+		if err := remote.Serve(cuda.New(), memory); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 		return
 	}
+	// So that memory of both kinds is refused to be freed while the peer has it.
+	os.Setenv("CUDA_DOUBLE_STRICT", "1")
 	os.Exit(testdouble.Main(m))
 }
 
@@ -61,6 +71,15 @@ type buffer struct {
 
 // memoryOf is the suite's Allocator on a device.
 func memoryOf(device int) transporttest.Allocator {
+	return madeBy(device, (*cudadrv.Context).Alloc)
+}
+
+// shareableOf is memoryOf with memory that file descriptors share.
+func shareableOf(device int) transporttest.Allocator {
+	return madeBy(device, (*cudadrv.Context).AllocShareable)
+}
+
+func madeBy(device int, alloc func(*cudadrv.Context, int64) (*cudadrv.Buffer, error)) transporttest.Allocator {
 	return func(size int) (transporttest.Buffer, error) {
 		d, err := cudadrv.Open()
 		if err != nil {
@@ -70,11 +89,21 @@ func memoryOf(device int) transporttest.Allocator {
 		if err != nil {
 			return nil, err
 		}
-		b, err := c.Alloc(before + int64(size))
+		b, err := alloc(c, before+int64(size))
 		if err != nil {
 			return nil, err
 		}
 		return buffer{b, device, size}, nil
+	}
+}
+
+// needShareable skips where file descriptors do not share device 0's memory.
+func needShareable(t *testing.T) {
+	t.Helper()
+	testdouble.Need(t)
+	d := must(cudadrv.Open())(t)
+	if err := d.CheckShareable(must(d.Device(0))(t)); err != nil {
+		testdouble.Skip(t, "cuda-vmm", err.Error())
 	}
 }
 

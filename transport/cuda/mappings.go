@@ -13,9 +13,10 @@ import (
 
 // mapping is another process's allocation as a device of this one sees it.
 type mapping struct {
-	key  mappingKey
-	base cudadrv.DevicePointer
-	took time.Duration // to open it
+	key   mappingKey
+	base  cudadrv.DevicePointer
+	close func() error
+	took  time.Duration // to open it
 
 	users int // guarded by mappings.mu
 }
@@ -33,9 +34,20 @@ var mappings = struct {
 }{byKey: make(map[mappingKey]*mapping)}
 
 // openMapping returns an allocation of the peer's, opened now or before; fresh
-// says which. Each needs a release.
-func openMapping(c *cudadrv.Context, a advertised) (m *mapping, fresh bool, err error) {
+// says which. Each needs a release. Where it takes a file descriptor, ask gets that.
+func openMapping(c *cudadrv.Context, a advertised, ask func() (*os.File, error)) (m *mapping, fresh bool, err error) {
 	key := mappingKey{c, [cudadrv.HandleSize]byte(a.Handle)}
+	if m := useMapping(key); m != nil {
+		return m, false, nil
+	}
+	var file *os.File
+	if a.Sharing == byDescriptor {
+		// Without the lock: the peer may take its time.
+		if file, err = askFor(c, ask); err != nil {
+			return nil, false, err
+		}
+		defer file.Close()
+	}
 	mappings.mu.Lock()
 	defer mappings.mu.Unlock()
 	if m := mappings.byKey[key]; m != nil {
@@ -47,14 +59,54 @@ func openMapping(c *cudadrv.Context, a advertised) (m *mapping, fresh bool, err 
 	if err != nil {
 		return nil, false, err
 	}
+	m = &mapping{key: key, users: 1}
 	start := time.Now()
-	base, err := c.OpenHandle(key.handle)
+	if file != nil {
+		err = m.openDescriptor(file, a.Allocation)
+	} else {
+		err = m.openHandle()
+	}
 	if err != nil {
 		return nil, false, explainOpen(err, c, owner, visible)
 	}
-	m = &mapping{key: key, base: base, took: time.Since(start), users: 1}
+	m.took = time.Since(start)
 	mappings.byKey[key] = m
 	return m, true, nil
+}
+
+// useMapping adds a use of what is open, or returns nil.
+func useMapping(key mappingKey) *mapping {
+	mappings.mu.Lock()
+	defer mappings.mu.Unlock()
+	m := mappings.byKey[key]
+	if m != nil {
+		m.users++
+	}
+	return m
+}
+
+// askFor gets a file descriptor that the device can do something with.
+func askFor(c *cudadrv.Context, ask func() (*os.File, error)) (*os.File, error) {
+	if err := c.Driver().CheckShareable(c.Device); err != nil {
+		return nil, fmt.Errorf("open the peer's GPU memory, which file descriptors share: %w: %w", transport.ErrUnsupported, err)
+	}
+	return ask()
+}
+
+func (m *mapping) openHandle() (err error) {
+	c := m.key.context
+	m.base, err = c.OpenHandle(m.key.handle)
+	m.close = func() error { return c.CloseHandle(m.base) }
+	return err
+}
+
+func (m *mapping) openDescriptor(file *os.File, size int64) error {
+	i, err := m.key.context.ImportDescriptor(file, size)
+	if err != nil {
+		return err
+	}
+	m.base, m.close = i.Pointer, i.Close
+	return nil
 }
 
 // release ends one use of a mapping.
@@ -65,7 +117,7 @@ func (m *mapping) release() error {
 		return nil
 	}
 	delete(mappings.byKey, m.key)
-	return m.key.context.CloseHandle(m.base)
+	return m.close()
 }
 
 // checkPeerAccess makes sure that a device reaches the owner's, if this process
@@ -94,12 +146,14 @@ func explainOpen(err error, c *cudadrv.Context, owner cudadrv.UUID, visible bool
 	switch {
 	case errors.Is(err, cudadrv.ErrTooOld):
 		return err
-	case errors.Is(err, cudadrv.PeerAccessUnsupported):
+	case errors.Is(err, cudadrv.PeerAccessUnsupported), errors.Is(err, cudadrv.InvalidDevice): // by handle, by descriptor
 		return fmt.Errorf("%w: %w", noPeerAccess(c.Device, owner), err)
 	case !visible:
 		return fmt.Errorf("%w; its device %v is not visible in this process (CUDA_VISIBLE_DEVICES=%q): let both see both devices", err, owner, os.Getenv("CUDA_VISIBLE_DEVICES"))
 	case errors.Is(err, cudadrv.InvalidContext):
 		return fmt.Errorf("%w; a handle does not open in the process that made it", err)
+	case errors.Is(err, cudadrv.InvalidValue):
+		return fmt.Errorf("%w; what the peer sent is no allocation of the size that it said: %w", err, transport.ErrProtocol)
 	case errors.Is(err, cudadrv.InvalidHandle):
 		return fmt.Errorf("%w; the peer has freed it or gone, or its memory cannot be shared with legacy IPC handles, as that of cuMemCreate and cudaMallocAsync", err)
 	case errors.Is(err, cudadrv.OutOfMemory):

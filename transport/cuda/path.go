@@ -21,15 +21,21 @@ func (c *connection) path(own *cudadrv.Device, peer *cudadrv.UUID) transport.Pat
 	p.Details["device_pci"] = own.PCIBusID
 	if peer != nil {
 		p.Details["peer_device_uuid"] = peer.String()
-		c.joined.once.Do(func() { c.joined.link = linkBetween(own.UUID, *peer) })
-		p.Lane = c.joined.link.lane
-		maps.Copy(p.Details, c.joined.link.details)
+		c.joined.once.Do(func() { c.joined.interconnect = between(own.UUID, *peer) })
+		p.Lane = c.joined.lane
+		maps.Copy(p.Details, c.joined.details)
 	}
 	return p
 }
 
 // Path implements transport.Endpoint.
-func (t *target) Path() transport.Path { return t.path(t.device.Load(), t.peer.Load()) }
+func (t *target) Path() transport.Path {
+	p := t.path(t.device.Load(), t.peer.Load())
+	if kind := t.shares.Load(); kind != nil {
+		p.Details["handles"] = string(*kind)
+	}
+	return p
+}
 
 // Path implements transport.Endpoint. Its details say what opening the peer's
 // memory took, and what the copies took by events on the device and by this
@@ -41,6 +47,9 @@ func (in *initiator) Path() transport.Path {
 		return in.path(nil, nil)
 	}
 	p := in.path(&in.context.Device, in.peer)
+	if in.shares != "" {
+		p.Details["handles"] = string(in.shares)
+	}
 	p.Details["batched_copies"] = in.driver.Batches()
 	p.Details["opened"] = in.opens.opened
 	p.Details["opened_before"] = in.opens.reused

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"sync/atomic"
 	"time"
@@ -19,10 +18,11 @@ type target struct {
 	notices chan transport.Notice
 	peer    atomic.Pointer[cudadrv.UUID] // the initiator's device
 	device  atomic.Pointer[cudadrv.Device]
+	shares  atomic.Pointer[sharing] // how the first region is
 }
 
-func newTarget(d *cudadrv.Driver, conn *net.UnixConn, cfg transport.Config) *target {
-	t := &target{connection: newConnection(d, conn, cfg), notices: make(chan transport.Notice, cfg.MaxOutstanding)}
+func newTarget(l link) *target {
+	t := &target{connection: newConnection(l), notices: make(chan transport.Notice, l.cfg.MaxOutstanding)}
 	t.run(t.serve)
 	t.supervise(t.letGo, func() {})
 	return t
@@ -43,11 +43,13 @@ func (t *target) Register(m transport.Memory) (transport.Region, error) {
 	if err := checkRange(c, m); err != nil {
 		return transport.Region{}, err
 	}
-	x, err := c.Export(cudadrv.DevicePointer(m.Pointer))
+	x, err := t.export(c, m)
 	if err != nil {
 		return transport.Region{}, err
 	}
 	t.device.CompareAndSwap(nil, &c.Device)
+	kind := kindOf(x)
+	t.shares.CompareAndSwap(nil, &kind)
 	r := t.regions.add(c, m, x)
 	return transport.Region{ID: r.id, Size: r.size}, nil
 }
@@ -61,7 +63,7 @@ func (t *target) Advertise(regions ...transport.Region) (transport.Advertisement
 			return nil, fmt.Errorf("advertise region %d: %w", want.ID, transport.ErrRegion)
 		}
 		all[i] = advertised{
-			ID: r.id, Size: r.size, Device: r.context.Device.UUID[:],
+			ID: r.id, Size: r.size, Device: r.context.Device.UUID[:], Sharing: kindOf(r.export),
 			Handle: r.export.Handle[:], Offset: r.export.Offset, Allocation: r.export.Size,
 		}
 	}
@@ -112,7 +114,10 @@ func (t *target) Notifications(ctx context.Context, notices []transport.Notice) 
 func (t *target) serve() error {
 	var buf [frameSize]byte
 	for {
-		f, err := t.read(&buf)
+		f, file, err := t.inbox.read(&buf)
+		if file != nil {
+			err = file.Close() // handle refuses the frame
+		}
 		if err == nil {
 			err = t.handle(f)
 		}
@@ -129,6 +134,8 @@ func (t *target) handle(f frame) error {
 		return nil
 	case frameNotice:
 		return t.deliver(f)
+	case frameWant:
+		return t.giveDescriptor(f.region)
 	case frameClosed:
 		r := t.regions.get(f.region)
 		if r == nil || !r.withdrawn() || isClosed(r.released) {

@@ -12,11 +12,13 @@ import (
 type frameType uint8
 
 const (
-	frameDevice   frameType = iota + 1 // initiator: the device that copies
-	frameNotice                        // initiator: a transfer's copies have ended
-	frameAck                           // target: it knows of a WRITE
-	frameWithdraw                      // target: a region is to be closed
-	frameClosed                        // initiator: it is
+	frameDevice     frameType = iota + 1 // initiator: the device that copies
+	frameNotice                          // initiator: a transfer's copies have ended
+	frameAck                             // target: it knows of a WRITE
+	frameWithdraw                        // target: a region is to be closed
+	frameClosed                          // initiator: it is
+	frameWant                            // initiator: a region's memory is to be sent as a file descriptor
+	frameDescriptor                      // target: here it is, beside the frame, or slot says why not
 )
 
 const frameSize = 32
@@ -27,13 +29,15 @@ const frameSize = 32
 //	type   op     region   id    slot   bytes
 //	uint8  uint8  uint32   u64   u32    u64     big endian
 //
-// A device frame holds the UUID in bytes 8 to 23 and nothing else.
+// A device frame holds the UUID in bytes 8 to 23 and nothing else. A descriptor frame
+// whose slot is 0 comes with one file descriptor (SCM_RIGHTS), and no other frame with
+// any; another slot is the CUresult that kept the target from making one.
 type frame struct {
 	typ    frameType
 	op     transport.Op
 	region uint32 // the target's
 	id     uint64 // the transfer's ID
-	slot   uint32 // the initiator's place for the transfer, echoed by the target
+	slot   uint32 // the initiator's place for the transfer, echoed by the target; of a descriptor frame, why there is none
 	bytes  uint64 // of the transfer
 	device cudadrv.UUID
 }
@@ -50,10 +54,18 @@ func (f frame) put(b *[frameSize]byte) {
 	binary.BigEndian.PutUint64(b[24:], f.bytes)
 }
 
+// descriptors is how many file descriptors come with the frame.
+func (f frame) descriptors() int {
+	if f.typ == frameDescriptor && f.slot == 0 {
+		return 1
+	}
+	return 0
+}
+
 // parseFrame reads a frame and checks what can be checked without state.
 func parseFrame(b *[frameSize]byte) (frame, error) {
 	f := frame{typ: frameType(b[0]), op: transport.Op(b[1])}
-	if f.typ < frameDevice || f.typ > frameClosed {
+	if f.typ < frameDevice || f.typ > frameDescriptor {
 		return f, fmt.Errorf("frame type %d: %w", f.typ, transport.ErrProtocol)
 	}
 	if f.typ == frameDevice {

@@ -19,6 +19,9 @@ func FuzzParseFrame(f *testing.F) {
 		{typ: frameNotice, op: transport.Read, region: 1, id: 1<<64 - 1, slot: 3, bytes: 1 << 62},
 		{typ: frameAck, id: 5, slot: 1<<32 - 1},
 		{typ: frameClosed, region: 1<<32 - 1},
+		{typ: frameWant, region: 3},
+		{typ: frameDescriptor, region: 3},
+		{typ: frameDescriptor, region: 3, slot: 801},
 	} {
 		seed.put(&b)
 		f.Add(b[:])
@@ -44,7 +47,10 @@ func FuzzParseFrame(f *testing.F) {
 
 func FuzzParseAdvertisement(f *testing.F) {
 	f.Add([]byte(mustMarshal([]advertised{{
-		ID: 1, Size: 10, Device: make([]byte, 16), Handle: make([]byte, cudadrv.HandleSize), Offset: 5, Allocation: 15,
+		ID: 1, Size: 10, Device: make([]byte, 16), Sharing: byHandle, Handle: make([]byte, cudadrv.HandleSize), Offset: 5, Allocation: 15,
+	}})))
+	f.Add([]byte(mustMarshal([]advertised{{
+		ID: 2, Size: 1, Device: make([]byte, 16), Sharing: byDescriptor, Handle: make([]byte, cudadrv.HandleSize), Allocation: 2 << 20,
 	}})))
 	f.Add([]byte(`[{"offset_bytes":9223372036854775807,"size_bytes":9223372036854775807}]`))
 	f.Fuzz(func(t *testing.T, in []byte) {
@@ -56,7 +62,7 @@ func FuzzParseAdvertisement(f *testing.F) {
 			return
 		}
 		for _, a := range all {
-			if len(a.Handle) != cudadrv.HandleSize || len(a.Device) != 16 || a.Size < 1 || a.Offset < 0 || a.Offset > a.Allocation-a.Size {
+			if a.Sharing != byHandle && a.Sharing != byDescriptor || len(a.Handle) != cudadrv.HandleSize || len(a.Device) != 16 || a.Size < 1 || a.Offset < 0 || a.Offset > a.Allocation-a.Size {
 				t.Fatalf("%+v was let through", a)
 			}
 		}
@@ -183,15 +189,15 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// rawTarget is a target whose initiator is this test.
-func rawTarget(t *testing.T) (*target, net.Conn) {
+// rawLink is a connection whose other end is this test.
+func rawLink(t *testing.T) (link, *net.UnixConn) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: newAddress().Socket, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	peer, err := net.Dial("unix", l.Addr().String())
+	peer, err := net.DialUnix("unix", nil, l.Addr().(*net.UnixAddr))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +210,14 @@ func rawTarget(t *testing.T) (*target, net.Conn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newTarget(nil, conn, cfg), peer
+	return link{net: conn, cfg: cfg}, peer
+}
+
+// rawTarget is a target whose initiator is this test.
+func rawTarget(t *testing.T) (*target, net.Conn) {
+	t.Helper()
+	l, peer := rawLink(t)
+	return newTarget(l), peer
 }
 
 // TestHostileInitiator sends a target what none should.
@@ -216,6 +229,8 @@ func TestHostileInitiator(t *testing.T) {
 		"acknowledgement":             {typ: frameAck},
 		"withdrawal":                  {typ: frameWithdraw, region: 1},
 		"unknown frame":               {typ: 99},
+		"want of what has a handle":   {typ: frameWant, region: 1},
+		"descriptor refused":          {typ: frameDescriptor, region: 1, slot: 1},
 		"unknown operation":           {typ: frameNotice, op: 77, region: 1},
 	} {
 		t.Run(name, func(t *testing.T) {

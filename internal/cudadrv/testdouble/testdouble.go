@@ -38,7 +38,7 @@ const (
 )
 
 // Build compiles the libraries into dir: libcuda.so.1 and libnvidia-ml.so.1. Old ones
-// lack the calls that came after CUDA 10.
+// lack the calls that came after CUDA 10.1.
 func Build(dir string, old bool) error {
 	src, err := os.MkdirTemp(dir, "src")
 	if err != nil {

@@ -36,6 +36,21 @@ static void see_devices(int count)
 	}
 }
 
+/* bits reads a list of numbers below MAX_DEVICES. */
+static unsigned bits(const char *list)
+{
+	unsigned all = 0;
+	while (list && *list) {
+		char *end;
+		long i = strtol(list, &end, 10);
+		if (end == list || i < 0 || i >= MAX_DEVICES)
+			break;
+		all |= 1u << i;
+		list = *end == ',' ? end + 1 : end;
+	}
+	return all;
+}
+
 static void start(void)
 {
 	int count = (int)number("CUDA_DOUBLE_DEVICES", 2);
@@ -46,6 +61,10 @@ static void start(void)
 	settings.corrupt = (int)number("CUDA_DOUBLE_CORRUPT", 0);
 	settings.copy_rate = number("CUDA_DOUBLE_COPY_RATE", 0);
 	settings.memory = (size_t)number("CUDA_DOUBLE_MEMORY", 2L << 30);
+	settings.no_legacy = bits(getenv("CUDA_DOUBLE_NO_LEGACY"));
+	settings.vmm = (int)number("CUDA_DOUBLE_VMM", 1);
+	settings.fds = (int)number("CUDA_DOUBLE_FDS", 1);
+	settings.strict = (int)number("CUDA_DOUBLE_STRICT", 0);
 	for (int i = 0; i < settings.visible; i++)
 		primary[i].device = i;
 }
@@ -161,6 +180,22 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 		return INVALID_DEVICE;
 	*bytes = settings.memory;
 	return SUCCESS;
+}
+
+CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
+{
+	ENTER("cuDeviceGetAttribute");
+	if (device < 0 || device >= settings.visible)
+		return INVALID_DEVICE;
+	switch (attribute) {
+	case 102: /* VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED */
+		*value = settings.vmm;
+		return SUCCESS;
+	case 103: /* HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED */
+		*value = settings.vmm && settings.fds;
+		return SUCCESS;
+	}
+	return INVALID_VALUE;
 }
 
 CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)

@@ -15,8 +15,13 @@
  *   CUDA_DOUBLE_COPY_RATE=N    most bytes a second of a stream's copies from and to the host; 0, the default, is no limit
  *   CUDA_DOUBLE_CORRUPT=1      copies within device memory get their last byte wrong
  *   CUDA_DOUBLE_FAIL=CALL:NTH:CODE,...  CALL's NTH use in this process returns CODE; 0 is every use
+ *   CUDA_DOUBLE_NO_LEGACY=N,...  devices, as hardware counts, whose memory has no legacy IPC handle
+ *   CUDA_DOUBLE_VMM=0          no device has virtual memory management
+ *   CUDA_DOUBLE_FDS=0          no device exports memory as file descriptors
+ *   CUDA_DOUBLE_STRICT=1       memory of cuMemCreate is not unmapped by its maker while another process has it,
+ *                              which the driver allows: for tests that nobody does
  *   CUDA_VISIBLE_DEVICES       as with the driver: ordinals, in this order
- * Built with -DOLD_DRIVER it lacks what came after CUDA 10.
+ * Built with -DOLD_DRIVER it lacks what came after CUDA 10.1.
  */
 #ifndef DOUBLE_H
 #define DOUBLE_H
@@ -66,6 +71,8 @@ struct settings {
 	int corrupt;
 	long copy_rate;
 	size_t memory;
+	unsigned no_legacy;     /* physical devices, as bits */
+	int vmm, fds, strict;
 };
 
 extern struct settings settings;

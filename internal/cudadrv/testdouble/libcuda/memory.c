@@ -1,6 +1,6 @@
 /* Device memory, and handles that open it in another process. */
 #define _GNU_SOURCE
-#include "double.h"
+#include "ranges.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,28 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAX_RANGES 4096
-#define MAX_OPENERS 64
-#define HEAD 4096 /* bytes of a memfd before its data */
-#define GRAIN (2u << 20)
 #define ARENA (1ull << 40)
-
-/* head is at the start of a memfd: who has it open. */
-struct head {
-	int opener[MAX_OPENERS]; /* process IDs; 0 is free */
-};
-
-struct range {
-	CUdeviceptr base; /* 0: unused entry */
-	size_t size;
-	int device;
-	int fd; /* of the owner; -1 where it was opened from a handle */
-	int opens;
-	uint64_t serial; /* the owner's; every handle of one range is the same */
-	struct head *head;
-	char *data;
-	unsigned char handle[64];
-};
 
 struct handle {
 	uint32_t magic;
@@ -51,9 +30,9 @@ typedef struct {
 	char reserved[64];
 } CUipcMemHandle;
 
-static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
+pthread_rwlock_t ranges_lock = PTHREAD_RWLOCK_INITIALIZER;
+size_t used[MAX_DEVICES];
 static struct range ranges[MAX_RANGES];
-static size_t used[MAX_DEVICES];
 static uint64_t serial;
 
 static uint64_t pid_namespace(void)
@@ -62,8 +41,7 @@ static uint64_t pid_namespace(void)
 	return stat("/proc/self/ns/pid", &s) == 0 ? s.st_ino : 0;
 }
 
-/* reserve returns addresses for a range. They are never used twice. */
-static CUdeviceptr reserve(size_t size)
+CUdeviceptr reserve(size_t size)
 {
 	static CUdeviceptr next, end;
 	if (!next) {
@@ -81,7 +59,7 @@ static CUdeviceptr reserve(size_t size)
 	return base;
 }
 
-static struct range *find(CUdeviceptr at, size_t n)
+struct range *find(CUdeviceptr at, size_t n)
 {
 	for (int i = 0; i < MAX_RANGES; i++) {
 		struct range *r = &ranges[i];
@@ -91,7 +69,7 @@ static struct range *find(CUdeviceptr at, size_t n)
 	return NULL;
 }
 
-static struct range *unused(void)
+struct range *unused(void)
 {
 	for (int i = 0; i < MAX_RANGES; i++)
 		if (!ranges[i].base)
@@ -99,24 +77,26 @@ static struct range *unused(void)
 	return NULL;
 }
 
-/* map fills an entry with the memory of fd. */
-static CUresult map(struct range *r, int fd, size_t size)
+CUresult map_at(struct range *r, CUdeviceptr base, int fd, size_t size)
 {
 	char *at = mmap(NULL, HEAD + size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (at == MAP_FAILED)
 		return OUT_OF_MEMORY;
-	r->base = reserve(size);
-	if (!r->base) {
-		munmap(at, HEAD + size);
-		return OUT_OF_MEMORY;
-	}
+	r->base = base;
 	r->head = (struct head *)at;
 	r->data = at + HEAD;
 	r->size = size;
 	return SUCCESS;
 }
 
-static void unmap(struct range *r)
+/* map is map_at an address that nothing had. */
+static CUresult map(struct range *r, int fd, size_t size)
+{
+	CUdeviceptr base = reserve(size);
+	return base ? map_at(r, base, fd, size) : OUT_OF_MEMORY;
+}
+
+void unmap(struct range *r)
 {
 	munmap(r->head, HEAD + r->size);
 	memset(r, 0, sizeof *r);
@@ -129,7 +109,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size)
 		return INVALID_VALUE;
 	CUresult result = OUT_OF_MEMORY;
 	int device = current()->device;
-	pthread_rwlock_wrlock(&lock);
+	pthread_rwlock_wrlock(&ranges_lock);
 	struct range *r = unused();
 	int fd = -1;
 	if (r && used[device] + size <= settings.memory)
@@ -145,7 +125,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size)
 	} else if (fd >= 0) {
 		close(fd);
 	}
-	pthread_rwlock_unlock(&lock);
+	pthread_rwlock_unlock(&ranges_lock);
 	return result;
 }
 
@@ -166,7 +146,7 @@ CUresult cuMemFree_v2(CUdeviceptr at)
 {
 	ENTER_WITH_CONTEXT("cuMemFree_v2");
 	CUresult result = INVALID_VALUE;
-	pthread_rwlock_wrlock(&lock); /* waits for copies under way */
+	pthread_rwlock_wrlock(&ranges_lock); /* waits for copies under way */
 	struct range *r = find(at, 0);
 	if (r && r->base == at && r->fd >= 0) {
 		int pid = opener(r);
@@ -180,30 +160,30 @@ CUresult cuMemFree_v2(CUdeviceptr at)
 			result = SUCCESS;
 		}
 	}
-	pthread_rwlock_unlock(&lock);
+	pthread_rwlock_unlock(&ranges_lock);
 	return result;
 }
 
 CUresult cuMemGetInfo_v2(size_t *available, size_t *total)
 {
 	ENTER_WITH_CONTEXT("cuMemGetInfo_v2");
-	pthread_rwlock_rdlock(&lock);
+	pthread_rwlock_rdlock(&ranges_lock);
 	*total = settings.memory;
 	*available = settings.memory - used[current()->device];
-	pthread_rwlock_unlock(&lock);
+	pthread_rwlock_unlock(&ranges_lock);
 	return SUCCESS;
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr at)
 {
 	ENTER_WITH_CONTEXT("cuMemGetAddressRange_v2");
-	pthread_rwlock_rdlock(&lock);
+	pthread_rwlock_rdlock(&ranges_lock);
 	struct range *r = find(at, 1);
 	if (r) {
 		*base = r->base;
 		*size = r->size;
 	}
-	pthread_rwlock_unlock(&lock);
+	pthread_rwlock_unlock(&ranges_lock);
 	return r ? SUCCESS : INVALID_VALUE;
 }
 
@@ -216,8 +196,10 @@ static void pattern(struct handle *h, unsigned char out[24])
 CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr at)
 {
 	ENTER_WITH_CONTEXT("cuIpcGetMemHandle");
-	CUresult result = INVALID_VALUE;
-	pthread_rwlock_wrlock(&lock);
+	CUresult result = INVALID_VALUE; /* so it is for memory of cuMemCreate */
+	if (settings.no_legacy >> settings.physical[current()->device] & 1)
+		return NOT_SUPPORTED;
+	pthread_rwlock_wrlock(&ranges_lock);
 	struct range *r = find(at, 0);
 	if (r && r->base == at && r->fd >= 0) {
 		struct handle h = {
@@ -228,17 +210,13 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr at)
 		memcpy(out, &h, sizeof h);
 		result = SUCCESS;
 	}
-	pthread_rwlock_unlock(&lock);
+	pthread_rwlock_unlock(&ranges_lock);
 	return result;
 }
 
-#ifndef OLD_DRIVER
+int reaches(CUdevice device, int physical) { return settings.physical[device] == physical || settings.peers; }
 
-/* reachable says whether the current device reaches a physical one. */
-static int reachable(int physical)
-{
-	return settings.physical[current()->device] == physical || settings.peers;
-}
+#ifndef OLD_DRIVER
 
 /* open_owner opens the memfd of a handle's owner. */
 static int open_owner(const struct handle *h)
@@ -272,7 +250,7 @@ static CUresult open_handle(struct range *r, const struct handle *h)
 static struct range *opened(const struct handle *h)
 {
 	for (int i = 0; i < MAX_RANGES; i++)
-		if (ranges[i].base && ranges[i].fd < 0 && memcmp(ranges[i].handle, h, sizeof *h) == 0)
+		if (ranges[i].base && ranges[i].opens && memcmp(ranges[i].handle, h, sizeof *h) == 0)
 			return &ranges[i];
 	return NULL;
 }
@@ -290,10 +268,10 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsigned
 		return INVALID_HANDLE;
 	if (h.pid == getpid())
 		return INVALID_CONTEXT;
-	if (!reachable(h.device))
+	if (!reaches(current()->device, h.device))
 		return PEER_ACCESS_UNSUPPORTED;
 	CUresult result = SUCCESS;
-	pthread_rwlock_wrlock(&lock);
+	pthread_rwlock_wrlock(&ranges_lock);
 	struct range *r = opened(&h);
 	if (r)
 		r->opens++;
@@ -303,7 +281,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsigned
 		result = open_handle(r, &h);
 	if (result == SUCCESS)
 		*out = r->base;
-	pthread_rwlock_unlock(&lock);
+	pthread_rwlock_unlock(&ranges_lock);
 	return result;
 }
 
@@ -311,9 +289,9 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr at)
 {
 	ENTER_WITH_CONTEXT("cuIpcCloseMemHandle");
 	CUresult result = INVALID_VALUE;
-	pthread_rwlock_wrlock(&lock);
+	pthread_rwlock_wrlock(&ranges_lock);
 	struct range *r = find(at, 0);
-	if (r && r->base == at && r->fd < 0) {
+	if (r && r->base == at && r->opens) {
 		result = SUCCESS;
 		if (--r->opens == 0) {
 			for (int i = 0; i < MAX_OPENERS; i++) {
@@ -324,7 +302,7 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr at)
 			unmap(r);
 		}
 	}
-	pthread_rwlock_unlock(&lock);
+	pthread_rwlock_unlock(&ranges_lock);
 	return result;
 }
 
@@ -332,9 +310,10 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr at)
 
 int mapped(CUdeviceptr at, size_t n)
 {
-	pthread_rwlock_rdlock(&lock);
-	int yes = find(at, n) != NULL;
-	pthread_rwlock_unlock(&lock);
+	pthread_rwlock_rdlock(&ranges_lock);
+	struct range *r = find(at, n);
+	int yes = r && (!r->vmm || r->access >> current()->device & 1);
+	pthread_rwlock_unlock(&ranges_lock);
 	return yes;
 }
 
@@ -348,12 +327,12 @@ static char *host_of(int device, uintptr_t at, size_t n)
 
 CUresult copy(int dst_device, uintptr_t dst, int src_device, uintptr_t src, size_t n)
 {
-	pthread_rwlock_rdlock(&lock);
+	pthread_rwlock_rdlock(&ranges_lock);
 	char *to = host_of(dst_device, dst, n), *from = host_of(src_device, src, n);
 	if (to && from)
 		memmove(to, from, n);
 	if (to && from && n && settings.corrupt && dst_device && src_device)
 		to[n - 1] ^= 1;
-	pthread_rwlock_unlock(&lock);
+	pthread_rwlock_unlock(&ranges_lock);
 	return to && from ? SUCCESS : ILLEGAL_ADDRESS;
 }

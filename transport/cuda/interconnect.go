@@ -7,32 +7,32 @@ import (
 	"kvbench/internal/nvml"
 )
 
-// link says what joins two devices.
-type link struct {
+// interconnect says what joins two devices.
+type interconnect struct {
 	lane    string
 	details map[string]any
 }
 
-// joined is the link of a connection, once it was asked for.
+// joined is what joins a connection's devices, once it was asked for.
 type joined struct {
 	once sync.Once
-	link link
+	interconnect
 }
 
-// linkBetween asks NVML what joins two devices. Within one device nothing does,
+// between asks NVML what joins two devices. Within one device nothing does,
 // whatever links it has to others.
-func linkBetween(own, peer cudadrv.UUID) link {
+func between(own, peer cudadrv.UUID) interconnect {
 	if own == peer {
-		return link{"cuda/same device (HBM copy)", map[string]any{"link": "same device"}}
+		return interconnect{"cuda/same device (HBM copy)", map[string]any{"link": "same device"}}
 	}
 	l, err := askNVML(own, peer)
 	switch {
 	case err != nil:
-		return link{"cuda/peer, link unknown: " + err.Error(), map[string]any{"link": "unknown"}}
+		return interconnect{"cuda/peer, link unknown: " + err.Error(), map[string]any{"link": "unknown"}}
 	case l.NVLink != nil:
-		return link{"cuda/" + l.String(), nvlinkDetails(*l.NVLink)}
+		return interconnect{"cuda/" + l.String(), nvlinkDetails(*l.NVLink)}
 	}
-	return link{"cuda/" + l.String(), map[string]any{
+	return interconnect{"cuda/" + l.String(), map[string]any{
 		"link": "pcie", "pcie_topology": l.Topology.Name, "pcie": l.Own, "peer_pcie": l.Peer,
 	}}
 }
