@@ -1261,7 +1261,7 @@ static const int64_t nap = 100000000, closing_nap = 1000000, closing = 200000000
 static ucs_status_t progress(kvb_worker *w, void *unused)
 {
 	const int turns = 32;  // between looks at the clock
-	const int64_t gathering = 50000;
+	const int64_t gathering = 200000;
 	int64_t idle_since = 0;
 	for (;;) {
 		unsigned busy = 0, last = 1;
@@ -1270,7 +1270,7 @@ static ucs_status_t progress(kvb_worker *w, void *unused)
 			busy |= last;
 		}
 		int64_t now = kvb_now();
-		if (w->event_count > 0 && (!last || now - w->events[w->event_first].at >= gathering)) {
+		if (w->event_count >= KVB_RING / 4 || (w->event_count > 0 && (!last || now - w->events[w->event_first].at >= gathering))) {
 			return UCS_OK;
 		}
 		if (atomic_exchange(&w->wake, 0)) {

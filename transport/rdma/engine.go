@@ -44,8 +44,8 @@ const (
 
 const (
 	// quietSpin is how long an idle thread looks before it sleeps: longer than a
-	// round trip on a good link, short beside a time slice.
-	quietSpin = 20 * time.Microsecond
+	// megabyte takes on a good link, short beside a time slice.
+	quietSpin = 100 * time.Microsecond
 	// busySpin is that of one that is not to sleep while there may be something.
 	busySpin = 100 * time.Millisecond
 	// eventBatch is how many events are taken at a time.
