@@ -4,7 +4,6 @@ package ucx
 
 import (
 	"fmt"
-	"time"
 	"unsafe"
 )
 
@@ -48,7 +47,12 @@ func (*Worker) Address() ([]byte, error)                                 { retur
 func (*Worker) Connect([]byte) error                                     { return ErrNotBuilt }
 func (*Worker) Greet()                                                   {}
 func (*Worker) Stop()                                                    {}
-func (*Worker) Idle() bool                                               { return true }
+func (*Worker) Placed() bool                                             { return false }
+func (*Worker) Wait() bool                                               { return false }
+func (*Worker) Interrupt()                                               {}
+func (*Worker) Events([]Event) int                                       { return 0 }
+func (*Worker) Settle() bool                                             { return true }
+func (*Worker) Retire()                                                  {}
 func (*Worker) Disconnect() bool                                         { return true }
 func (*Worker) Abandon()                                                 {}
 func (*Worker) Free()                                                    {}
@@ -62,8 +66,6 @@ func (*Worker) Direct(Remote, uint64) bool                               { retur
 func (*Worker) Pieces(slot, count int) []Piece                           { return nil }
 func (*Worker) Fill(int, Op, uint64, int64, int, Memory, Remote, uint32) {}
 func (*Worker) Submit(int)                                               {}
-func (*Worker) Progress(events []Event, spin, sleep time.Duration) int   { return 0 }
-func (*Worker) Wake()                                                    {}
 func (*Worker) Moved() uint64                                            { return 0 }
 func (*Worker) Describe() string                                         { return "" }
 

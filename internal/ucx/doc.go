@@ -1,6 +1,7 @@
 // Package ucx is a thin binding of UCX: what transport/rdma needs of it and no
 // more. A Worker is one connection's UCX context, worker and endpoint with the
-// queue of its transfers; all of it but Wake and Moved belongs to one thread.
+// queue of its transfers, and a thread that alone calls UCX for it. Methods wait for
+// that thread and are called one at a time, unless they say otherwise.
 //
 // The binding is the only C in the project. It is there in builds with cgo and
 // the tag ucx, and finds libucp when it is first used, so that such a build also
@@ -10,6 +11,7 @@ package ucx
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // ErrNotBuilt is returned by a build without the binding.
@@ -43,9 +45,11 @@ type Setting struct{ Name, Value string }
 // Options is what a worker is made with.
 type Options struct {
 	Settings   []Setting
-	Slots      int  // transfers outstanding at a time, of either side
-	Window     int  // operations handed to UCX and not complete at a time
-	PeerErrors bool // ask UCX to notice that the peer is gone; not every lane can
+	Slots      int           // transfers outstanding at a time, of either side
+	Window     int           // operations handed to UCX and not complete at a time
+	PeerErrors bool          // ask UCX to notice that the peer is gone; not every lane can
+	Spin       time.Duration // how long to look for something to do before sleeping
+	Processors []int         // that the thread is to keep to, if they are this process's; none: any
 }
 
 // Op is how a transfer's bytes are moved.
@@ -72,6 +76,7 @@ const (
 	Ended                     // the endpoint failed
 	Violation                 // the peer sent what the protocol does not allow
 	Broken                    // UCX gave up; the worker does nothing any more
+	Idle                      // after Stop: UCX holds nothing
 )
 
 // Event is something that happened. The layout is that of kvb_event in worker.h.

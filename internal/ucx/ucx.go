@@ -17,8 +17,10 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync"
-	"time"
+	"sync/atomic"
+	"syscall"
 	"unsafe"
 )
 
@@ -65,34 +67,126 @@ func check(call string, status C.int) error {
 	return &Error{Call: call, Status: int(status), Message: StatusText(int(status))}
 }
 
-// Worker is one connection's share of UCX.
-type Worker struct{ w *C.kvb_worker }
+// Worker is one connection's share of UCX, and the thread that alone calls it.
+type Worker struct {
+	w           *C.kvb_worker
+	ring        *C.struct_kvb_ring
+	bell        *os.File // rings for events where Wait listens
+	interrupted atomic.Bool
+}
 
-// NewWorker makes a worker for the thread that calls it.
+// NewWorker makes a worker and its thread.
 func NewWorker(o Options) (*Worker, error) {
 	if err := load(); err != nil {
 		return nil, err
 	}
-	settings := (*[1 << 16]C.struct_kvb_setting)(C.calloc(C.size_t(max(1, len(o.Settings))), C.sizeof_struct_kvb_setting))
-	defer C.free(unsafe.Pointer(settings))
+	var arena arena
+	defer arena.free()
+	settings := make([]C.struct_kvb_setting, len(o.Settings))
 	for i, s := range o.Settings {
-		name, value := C.CString(s.Name), C.CString(s.Value)
-		defer C.free(unsafe.Pointer(name))
-		defer C.free(unsafe.Pointer(value))
-		settings[i] = C.struct_kvb_setting{name: name, value: value}
+		settings[i] = C.struct_kvb_setting{name: arena.text(s.Name), value: arena.text(s.Value)}
 	}
-	options := (*C.struct_kvb_options)(C.calloc(1, C.sizeof_struct_kvb_options))
-	defer C.free(unsafe.Pointer(options))
-	*options = C.struct_kvb_options{settings: &settings[0], setting_count: C.size_t(len(o.Settings)), slots: C.uint32_t(o.Slots), window: C.uint32_t(o.Window)}
+	processors := make([]C.int, len(o.Processors))
+	for i, n := range o.Processors {
+		processors[i] = C.int(n)
+	}
+	options := C.struct_kvb_options{
+		settings: copied(&arena, settings), setting_count: C.size_t(len(settings)),
+		slots: C.uint32_t(o.Slots), window: C.uint32_t(o.Window), spin: C.int64_t(o.Spin),
+		processors: copied(&arena, processors), processor_count: C.size_t(len(processors)),
+	}
 	if o.PeerErrors {
 		options.peer_errors = 1
 	}
 	w := new(Worker)
 	var what *C.char
-	if status := C.kvb_worker_new(options, &w.w, &what); status != 0 {
+	if status := C.kvb_worker_new(copied(&arena, []C.struct_kvb_options{options}), &w.w, &what); status != 0 {
 		return nil, check(C.GoString(what), status)
 	}
+	var fd C.int
+	w.ring = C.kvb_worker_ring(w.w, &fd)
+	w.bell = os.NewFile(uintptr(fd), "ucx events")
 	return w, nil
+}
+
+// arena is memory of C's for the time of a call.
+type arena []unsafe.Pointer
+
+func (a *arena) free() {
+	for _, p := range *a {
+		C.free(p)
+	}
+}
+
+func (a *arena) text(s string) *C.char {
+	t := C.CString(s)
+	*a = append(*a, unsafe.Pointer(t))
+	return t
+}
+
+// copied returns a copy of a slice in C's memory.
+func copied[T any](a *arena, s []T) *T {
+	p := C.calloc(C.size_t(max(1, len(s))), C.size_t(unsafe.Sizeof(*new(T))))
+	*a = append(*a, p)
+	copy(unsafe.Slice((*T)(p), len(s)), s)
+	return (*T)(p)
+}
+
+// ringSize is how many events wait at most, before the worker waits too.
+const ringSize = C.KVB_RING
+
+// Placed reports whether the thread keeps to Options.Processors.
+func (w *Worker) Placed() bool { return C.kvb_worker_placed(w.w) != 0 }
+
+// Wait waits until there are events. It reports false once Interrupt was called.
+func (w *Worker) Wait() bool {
+	conn, err := w.bell.SyscallConn()
+	if err != nil { // closed: the worker is gone
+		return false
+	}
+	// The bell is not read: each ring is an edge to the runtime's poller. Its file may
+	// have been closed, which ends the wait too.
+	_ = conn.Read(func(uintptr) bool {
+		if w.interrupted.Load() || w.waiting() > 0 {
+			return true
+		}
+		atomic.StoreUint32((*uint32)(&w.ring.listening), 1)
+		return w.interrupted.Load() || w.waiting() > 0 // which came between
+	})
+	return !w.interrupted.Load()
+}
+
+// waiting is how many events there are.
+func (w *Worker) waiting() uint32 {
+	return atomic.LoadUint32((*uint32)(&w.ring.put)) - atomic.LoadUint32((*uint32)(&w.ring.taken))
+}
+
+// Interrupt ends Wait for good.
+func (w *Worker) Interrupt() {
+	w.interrupted.Store(true)
+	if conn, err := w.bell.SyscallConn(); err == nil {
+		_ = conn.Control(func(fd uintptr) { // as the worker's thread does it
+			one := [8]byte{1}
+			_, _ = syscall.Write(int(fd), one[:])
+		})
+	}
+}
+
+// Events takes events that wait, up to the length of into. One goroutine may call it
+// and Wait.
+func (w *Worker) Events(into []Event) int {
+	n := w.waiting()
+	full := n == ringSize
+	taken := uint32(w.ring.taken)
+	n = min(n, uint32(len(into)))
+	for i := range n {
+		into[i] = *(*Event)(unsafe.Pointer(&w.ring.events[(taken+i)%ringSize]))
+	}
+	atomic.StoreUint32((*uint32)(&w.ring.taken), taken+n)
+	if full {
+		C.kvb_wake(w.w)
+	}
+	return int(n)
 }
 
 // Address returns what the peer's Connect needs.
@@ -102,7 +196,7 @@ func (w *Worker) Address() ([]byte, error) {
 	if err := check("ucp_worker_get_address", C.kvb_worker_address(w.w, &address, &size)); err != nil {
 		return nil, err
 	}
-	defer C.kvb_worker_address_free(w.w, address)
+	defer C.free(address)
 	return C.GoBytes(address, C.int(size)), nil
 }
 
@@ -121,26 +215,38 @@ func (w *Worker) Connect(address []byte) error {
 // other's, UCX has finished connecting them.
 func (w *Worker) Greet() { C.kvb_greet(w.w) }
 
-// Stop posts no more and gives no more events. What UCX holds goes on, and the
-// peer is answered, as long as Progress is called.
+// Stop posts no more and gives no more events but Idle. What UCX holds goes on, and
+// the peer is answered.
 func (w *Worker) Stop() { C.kvb_stop(w.w) }
 
-// Idle reports whether UCX holds nothing.
-func (w *Worker) Idle() bool { return C.kvb_idle(w.w) != 0 }
+// Settle lets UCX end what ends without the peer, and reports whether it then holds
+// nothing.
+func (w *Worker) Settle() bool { return C.kvb_settle(w.w) != 0 }
 
-// Disconnect ends the endpoint, after which no memory is touched. The worker must
-// be idle or have PeerErrors: UCX aborts the process where an endpoint ends that
-// still has something to send and cannot be told that its peer is gone. It reports
-// false where UCX does not let the endpoint end: the worker is to be abandoned.
-// Otherwise Progress still answers the peer, which may need that to end its own.
+// Disconnect ends the endpoint of a stopped worker, after which no memory is touched.
+// The worker must be idle or have PeerErrors: UCX aborts the process where an endpoint
+// ends that still has something to send and cannot be told that its peer is gone. It
+// reports false where UCX does not let the endpoint end: the worker is to be abandoned.
+// Otherwise the peer is still answered, which may need that to end its own.
 func (w *Worker) Disconnect() bool { return C.kvb_worker_disconnect(w.w) != 0 }
 
-// Abandon lets go of the peer's memory where Disconnect cannot be had, and leaves
-// the rest of the worker to the end of the process. Nothing but Unmap may follow.
+// Abandon lets go of the peer's memory where Disconnect cannot be had. Nothing but
+// Unmap and Retire may follow.
 func (w *Worker) Abandon() { C.kvb_worker_abandon(w.w) }
 
-// Free lets go of a worker whose memory has been unmapped. The worker is gone after it.
-func (w *Worker) Free() { C.kvb_worker_free(w.w) }
+// Retire ends the thread in place of Free, and leaves the rest of the worker to the
+// end of the process. Nobody may be in Wait, and nothing may follow.
+func (w *Worker) Retire() {
+	C.kvb_worker_retire(w.w)
+	w.bell.Close()
+}
+
+// Free lets go of a worker whose memory has been unmapped. Nobody may be in Wait, and
+// nothing may follow.
+func (w *Worker) Free() {
+	C.kvb_worker_free(w.w)
+	w.bell.Close()
+}
 
 // Memory is registered memory.
 type Memory struct {
@@ -204,11 +310,12 @@ func (w *Worker) Import(key []byte) (Remote, error) {
 
 // Direct reports whether this CPU can store to the peer's memory at address.
 func (w *Worker) Direct(r Remote, address uint64) bool {
-	return C.kvb_direct(r.key, C.uint64_t(address)) != 0
+	return C.kvb_direct(w.w, r.key, C.uint64_t(address)) != 0
 }
 
-// Pieces returns room for the pieces of a transfer, or nil where memory is out.
-// Any thread may call it for a slot that is not submitted.
+// Pieces returns room for the pieces of a transfer, or nil where memory is out. Like
+// Fill it is for a slot that is not submitted, returns at once and may be called
+// beside any other.
 func (w *Worker) Pieces(slot, count int) []Piece {
 	p := C.kvb_slot_pieces(w.w, C.uint32_t(slot), C.uint32_t(max(1, count)))
 	if p == nil {
@@ -217,26 +324,17 @@ func (w *Worker) Pieces(slot, count int) []Piece {
 	return unsafe.Slice((*Piece)(unsafe.Pointer(p)), count)
 }
 
-// Fill says what a slot's pieces are to do. Any thread may call it for a slot
-// that is not submitted. The region is used by ActiveMessage and the remote
-// memory by Put and Get.
+// Fill says what a slot's pieces are to do. The region is used by ActiveMessage and
+// the remote memory by Put and Get.
 func (w *Worker) Fill(slot int, op Op, id uint64, bytes int64, pieces int, local Memory, remote Remote, region uint32) {
 	C.kvb_slot_fill(w.w, C.uint32_t(slot), C.uint32_t(op), C.uint64_t(id), C.uint64_t(bytes), C.uint32_t(pieces), local.handle, remote.key, C.uint32_t(region))
 }
 
-// Submit posts a slot. It is the worker's until an event says Delivered or Failed.
+// Submit posts a slot, at once and from any goroutine. The slot is the worker's until
+// an event says Delivered or Failed.
 func (w *Worker) Submit(slot int) { C.kvb_slot_submit(w.w, C.uint32_t(slot)) }
 
-// Progress moves things on until there are events, which it stores, or Wake is
-// called. It spins for up to spin and then sleeps for up to sleep.
-func (w *Worker) Progress(events []Event, spin, sleep time.Duration) int {
-	return int(C.kvb_progress(w.w, (*C.struct_kvb_event)(unsafe.Pointer(&events[0])), C.int(len(events)), C.int64_t(spin), C.int64_t(sleep)))
-}
-
-// Wake ends Progress. Any thread may call it.
-func (w *Worker) Wake() { C.kvb_wake(w.w) }
-
-// Moved grows while anything moves. Any thread may call it.
+// Moved grows while anything moves. It may be called beside any other.
 func (w *Worker) Moved() uint64 { return uint64(C.kvb_moved(w.w)) }
 
 // Describe returns what UCX says of the endpoint and its lanes.

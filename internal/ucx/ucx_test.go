@@ -6,8 +6,9 @@ import (
 	"bytes"
 	"errors"
 	"os"
-	"runtime"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -28,72 +29,57 @@ func need(t *testing.T) {
 	}
 }
 
-// side is a worker on the thread that made it, which alone may touch it.
+// side is a worker with what became of it.
 type side struct {
 	*Worker
 	t      *testing.T
-	calls  chan func()
-	events []Event // that have happened and were not looked at
+	events chan Event
+	hold   sync.Mutex    // held while no events are to be taken
+	taken  chan struct{} // closed when no more events are taken
 	mapped []Memory
 }
 
 // newSide makes a worker on lanes with a number of slots.
 func newSide(t *testing.T, lanes string, slots int) *side {
 	t.Helper()
-	s := &side{t: t, calls: make(chan func())}
-	go func() {
-		runtime.LockOSThread()
-		for f := range s.calls {
-			f()
-		}
-	}()
-	t.Cleanup(func() { close(s.calls) })
+	s := &side{t: t, events: make(chan Event, 1<<14), taken: make(chan struct{})}
 	var err error
-	s.do(func() {
-		s.Worker, err = NewWorker(Options{Settings: []Setting{{"TLS", lanes}, {"MAX_RNDV_RAILS", "1"}}, Slots: slots, Window: 16})
-	})
+	s.Worker, err = NewWorker(Options{Settings: []Setting{{"TLS", lanes}, {"MAX_RNDV_RAILS", "1"}}, Slots: slots, Window: 16})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
-}
-
-// do runs f on the worker's thread.
-func (s *side) do(f func()) {
-	done := make(chan struct{})
-	s.calls <- func() { f(); close(done) }
-	<-done
-}
-
-// turn moves the worker on, whose peer is moved on by its own turns.
-func (s *side) turn() {
-	s.do(func() {
+	go func() {
+		defer close(s.taken)
 		var events [8]Event
-		s.events = append(s.events, events[:s.Progress(events[:], 0, 0)]...)
-	})
+		for s.Wait() {
+			s.hold.Lock()
+			n := s.Events(events[:])
+			s.hold.Unlock()
+			for _, e := range events[:n] {
+				s.events <- e
+			}
+		}
+	}()
+	return s
 }
 
 // join connects the worker to another.
 func (s *side) join(to *side) {
 	s.t.Helper()
-	var address []byte
-	var err error
-	to.do(func() { address, err = to.Address() })
+	address, err := to.Address()
 	if err == nil {
-		s.do(func() { err = s.Connect(address) })
+		err = s.Connect(address)
 	}
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.do(s.Greet)
+	s.Greet()
 }
 
 // memory is n bytes of registered memory, with a value in each.
 func (s *side) memory(n int, value byte) (Memory, []byte) {
 	s.t.Helper()
-	var m Memory
-	var err error
-	s.do(func() { m, err = s.Allocate(int64(n)) })
+	m, err := s.Allocate(int64(n))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -105,69 +91,66 @@ func (s *side) memory(n int, value byte) (Memory, []byte) {
 	return m, b
 }
 
-// pair is two workers of this process, connected.
-type pair struct {
-	t    *testing.T
-	a, b *side
+// await takes the next event, which must be of a kind.
+func (s *side) await(kind Kind) Event {
+	s.t.Helper()
+	select {
+	case e := <-s.events:
+		if e.Kind != kind {
+			s.t.Fatalf("event %+v (%s), want kind %d", e, StatusText(int(e.Status)), kind)
+		}
+		return e
+	case <-time.After(10 * time.Second):
+		s.t.Fatalf("no event in 10 s, want kind %d", kind)
+	}
+	panic("unreachable")
 }
+
+// pair is two workers of this process, connected.
+type pair struct{ a, b *side }
 
 func connected(t *testing.T, lanes string, slotsA, slotsB int) *pair {
 	t.Helper()
 	need(t)
-	p := &pair{t, newSide(t, lanes, slotsA), newSide(t, lanes, slotsB)}
+	p := &pair{newSide(t, lanes, slotsA), newSide(t, lanes, slotsB)}
 	p.a.join(p.b)
 	p.b.join(p.a)
 	t.Cleanup(p.part)
-	p.await(p.a, Greeted)
-	p.await(p.b, Greeted)
+	p.a.await(Greeted)
+	p.b.await(Greeted)
 	return p
-}
-
-// await takes the next event of one side, which must be of a kind.
-func (p *pair) await(s *side, kind Kind) Event {
-	p.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); len(s.events) == 0; {
-		if time.Now().After(deadline) {
-			p.t.Fatalf("no event in 10 s, want kind %d", kind)
-		}
-		p.a.turn()
-		p.b.turn()
-	}
-	e := s.events[0]
-	s.events = s.events[1:]
-	if e.Kind != kind {
-		p.t.Fatalf("event %+v (%s), want kind %d", e, StatusText(int(e.Status)), kind)
-	}
-	return e
 }
 
 // part ends both, in step.
 func (p *pair) part() {
-	p.a.do(p.a.Stop)
-	p.b.do(p.b.Stop)
-	idle := func() (both bool) {
-		p.a.do(func() { both = p.a.Idle() })
-		p.b.do(func() { both = both && p.b.Idle() })
-		return both
+	sides := []*side{p.a, p.b}
+	for _, s := range sides {
+		s.Stop()
 	}
-	for deadline := time.Now().Add(10 * time.Second); !idle(); {
-		if time.Now().After(deadline) {
-			p.t.Fatal("UCX still holds something")
+	for _, s := range sides {
+		for e := range s.events { // what came before is of no interest
+			if e.Kind == Idle {
+				break
+			}
 		}
-		p.a.turn()
-		p.b.turn()
 	}
 	var wg sync.WaitGroup
-	for _, s := range []*side{p.a, p.b} {
-		wg.Go(func() { s.do(s.end) })
+	for _, s := range sides {
+		wg.Go(s.end)
 	}
 	wg.Wait()
 }
 
-// end lets go of everything, on the worker's thread.
+// end lets go of everything.
 func (s *side) end() {
+	s.Interrupt()
+	<-s.taken
+	if !s.Settle() {
+		s.t.Error("UCX holds something though it was idle")
+	}
 	if !s.Disconnect() {
 		s.t.Error("UCX does not let the endpoint end")
+		s.Retire()
 		return
 	}
 	for _, m := range s.mapped {
@@ -191,10 +174,8 @@ func TestOperations(t *testing.T) {
 				p := connected(t, lanes, 4, 4)
 				local, here := p.a.memory(3*size, 1)
 				remote, there := p.b.memory(3*size, 2)
-				p.b.do(func() { p.b.OpenRegion(7, remote) })
-				var key Remote
-				var err error
-				p.a.do(func() { key, err = p.a.Import(remote.Key) })
+				p.b.OpenRegion(7, remote)
+				key, err := p.a.Import(remote.Key)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -208,13 +189,13 @@ func TestOperations(t *testing.T) {
 				}
 				p.a.Fill(2, op, 99, size+61, 3, local, key, 7)
 				before := Clock()
-				p.a.do(func() { p.a.Submit(2) })
+				p.a.Submit(2)
 				if op != Get {
-					if e := p.await(p.a, Local); e.ID != 99 || e.Slot != 2 {
+					if e := p.a.await(Local); e.ID != 99 || e.Slot != 2 {
 						t.Errorf("locally complete: %+v", e)
 					}
 				}
-				e := p.await(p.a, Delivered)
+				e := p.a.await(Delivered)
 				if e.ID != 99 || e.Slot != 2 || e.Bytes != size+61 || e.At < before || e.At > Clock() {
 					t.Errorf("delivered: %+v, posted at %d", e, before)
 				}
@@ -222,7 +203,7 @@ func TestOperations(t *testing.T) {
 				if op == Get {
 					kind = Read
 				}
-				if e := p.await(p.b, kind); e.ID != 99 || e.Slot != 2 || e.Bytes != size+61 {
+				if e := p.b.await(kind); e.ID != 99 || e.Slot != 2 || e.Bytes != size+61 {
 					t.Errorf("noticed: %+v", e)
 				}
 				source, destination := here, there
@@ -264,20 +245,18 @@ func TestViolations(t *testing.T) {
 				p := connected(t, lanes, 4, 2)
 				local, _ := p.a.memory(size, 1)
 				remote, there := p.b.memory(size, 2)
-				p.b.do(func() {
-					p.b.OpenRegion(1, remote)
-					p.b.OpenRegion(2, remote)
-					p.b.CloseRegion(2)
-				})
+				p.b.OpenRegion(1, remote)
+				p.b.OpenRegion(2, remote)
+				p.b.CloseRegion(2)
 				p.a.Pieces(c.slot, 1)[0] = Piece{Local: uint64(local.Address), Remote: c.offset, Length: c.length}
 				p.a.Fill(c.slot, ActiveMessage, 1, int64(c.length), 1, local, Remote{}, c.region)
-				p.a.do(func() { p.a.Submit(c.slot) })
-				p.await(p.b, Violation)
+				p.a.Submit(c.slot)
+				p.b.await(Violation)
 				if bytes.Contains(there, []byte{1}) {
 					t.Error("the message was written")
 				}
-				for _, e := range p.a.events {
-					if e.Kind == Delivered {
+				for len(p.a.events) > 0 {
+					if e := <-p.a.events; e.Kind == Delivered {
 						t.Errorf("the sender is told of delivery: %+v", e)
 					}
 				}
@@ -286,66 +265,137 @@ func TestViolations(t *testing.T) {
 	}
 }
 
-// TestForeignAcknowledgement: an acknowledgement of what was never posted is no delivery.
-func TestForeignAcknowledgement(t *testing.T) {
-	p := connected(t, "sm", 2, 2)
+// TestSlowReader: a reader that takes no events holds up the peer, as it does not
+// acknowledge what nobody takes notice of; and goes on where it stopped. Meanwhile an
+// acknowledgement of what is no longer posted is no delivery.
+func TestSlowReader(t *testing.T) {
+	const slots = 8192 // past what the ring and UCX's queues hold
+	p := connected(t, "sm", slots, slots)
 	local, _ := p.a.memory(64, 1)
 	remote, _ := p.b.memory(64, 2)
-	p.b.do(func() { p.b.OpenRegion(1, remote) })
-	fill := func(id uint64) {
-		p.a.Pieces(0, 1)[0] = Piece{Local: uint64(local.Address), Length: 8}
-		p.a.Fill(0, ActiveMessage, id, 8, 1, local, Remote{}, 1)
+	p.b.OpenRegion(1, remote)
+	fill := func(slot int, id uint64) {
+		p.a.Pieces(slot, 1)[0] = Piece{Local: uint64(local.Address), Length: 8}
+		p.a.Fill(slot, ActiveMessage, id, 8, 1, local, Remote{}, 1)
 	}
-	fill(1)
-	p.a.do(func() { p.a.Submit(0) })
-	p.await(p.a, Local)
-	// The slot is another transfer's before the acknowledgement of the first is in.
-	fill(2)
-	p.await(p.a, Violation)
+	p.b.hold.Lock()
+	for slot := range slots {
+		fill(slot, 1)
+		p.a.Submit(slot)
+	}
+	delivered := make([]bool, slots)
+	sent, unanswered := -1, slots
+	for quiet := false; !quiet; {
+		select {
+		case e := <-p.a.events:
+			if e.Kind == Delivered {
+				delivered[e.Slot] = true
+				unanswered--
+			} else if e.Kind == Local {
+				sent = int(e.Slot)
+			}
+		case <-time.After(500 * time.Millisecond):
+			quiet = true
+		}
+	}
+	if unanswered == 0 || delivered[sent] || p.b.waiting() != ringSize {
+		t.Fatalf("%d of %d transfers are acknowledged, with %d events that nobody has taken", slots-unanswered, slots, p.b.waiting())
+	}
+	// The last slot that was sent is another transfer's before the acknowledgement is in.
+	fill(sent, 2)
+	p.b.hold.Unlock()
+	violations := 0
+	for unanswered > 1 || violations == 0 {
+		select {
+		case e := <-p.a.events:
+			switch {
+			case e.Kind == Delivered && int(e.Slot) == sent:
+				t.Fatalf("what was never posted is delivered: %+v", e)
+			case e.Kind == Delivered:
+				unanswered--
+			case e.Kind == Violation:
+				violations++
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%d transfers are not acknowledged, %d violations", unanswered, violations)
+		}
+	}
+	if violations != 1 {
+		t.Errorf("%d violations, want 1", violations)
+	}
 }
 
-// TestWake: Progress may return early, where UCX has something to do, and sleeps
-// otherwise, for as long as it may and no longer than until Wake.
-func TestWake(t *testing.T) {
+// TestSleep: a thread with nothing to do sleeps, and is woken by a call.
+func TestSleep(t *testing.T) {
 	p := connected(t, "sm", 1, 1)
-	progress := func(sleep time.Duration) (took time.Duration) {
-		p.a.do(func() {
-			var events [1]Event
-			start := time.Now()
-			if n := p.a.Progress(events[:], 0, sleep); n != 0 {
-				t.Errorf("%+v has happened", events[0])
+	time.Sleep(50 * time.Millisecond)
+	before := cpuTime(t, "kvbench-ucx")
+	const idle = time.Second
+	time.Sleep(idle)
+	if used := cpuTime(t, "kvbench-ucx") - before; used > idle/4 {
+		t.Errorf("two idle threads used %v in %v", used, idle)
+	}
+	const calls = 10 // that each find it asleep
+	start := time.Now()
+	for range calls {
+		time.Sleep(5 * time.Millisecond)
+		if _, err := p.a.Address(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A wake-up that is lost costs up to 100 ms.
+	if took := time.Since(start); took > calls*50*time.Millisecond {
+		t.Errorf("%d calls took %v", calls, took)
+	}
+}
+
+// cpuTime is what the threads of a name have used, of clock ticks of 10 ms.
+func cpuTime(t *testing.T, thread string) time.Duration {
+	t.Helper()
+	stats, err := filepath.Glob("/proc/self/task/*/stat")
+	if err != nil || len(stats) == 0 {
+		t.Fatal("no threads in /proc", err)
+	}
+	ticks, found := 0, 0
+	for _, name := range stats {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			continue // it has ended
+		}
+		if !bytes.Contains(b, []byte("("+thread+")")) {
+			continue
+		}
+		found++
+		fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+		for _, field := range fields[11:13] { // utime, stime
+			n, err := strconv.Atoi(field)
+			if err != nil {
+				t.Fatal(err)
 			}
-			took = time.Since(start)
-		})
-		return took
-	}
-	const long, slept = 20 * time.Second, 10 * time.Millisecond
-	for tries := 1; progress(2*slept) < slept; tries++ {
-		if tries == 100 {
-			t.Fatal("Progress never sleeps")
+			ticks += n
 		}
 	}
-	calling, called := make(chan struct{}), make(chan struct{})
-	time.AfterFunc(50*time.Millisecond, func() {
-		close(calling)
-		p.a.Wake()
-		close(called)
-	})
-	for waiting := true; waiting; {
-		if took := progress(long); took > long/2 {
-			t.Errorf("woken after %v", took)
-		}
-		select {
-		case <-calling:
-			waiting = false
-		default:
-		}
+	if found == 0 {
+		t.Fatalf("no thread %s", thread)
 	}
-	<-called
-	p.a.Wake() // before the sleep: must not be lost
-	if took := progress(long); took > long/2 {
-		t.Errorf("a call before the sleep woke it after %v", took)
+	return time.Duration(ticks) * 10 * time.Millisecond
+}
+
+// TestInterrupt ends a wait that is under way, and one that is to come.
+func TestInterrupt(t *testing.T) {
+	need(t)
+	s := newSide(t, "sm", 1)
+	time.Sleep(10 * time.Millisecond)
+	s.Interrupt()
+	select {
+	case <-s.taken:
+	case <-time.After(10 * time.Second):
+		t.Fatal("it goes on waiting")
 	}
+	if s.Wait() {
+		t.Error("there are events after the end")
+	}
+	s.Free()
 }
 
 // TestRefusedSettings: what UCX does not take is named.
@@ -369,14 +419,12 @@ func TestRefusedSettings(t *testing.T) {
 
 func TestEmptyNames(t *testing.T) {
 	p := connected(t, "sm", 1, 1)
-	p.a.do(func() {
-		if err := p.a.Connect(nil); err == nil {
-			t.Error("an empty address connects")
-		}
-		if _, err := p.a.Import(nil); err == nil {
-			t.Error("an empty key is imported")
-		}
-	})
+	if err := p.a.Connect(nil); err == nil {
+		t.Error("an empty address connects")
+	}
+	if _, err := p.a.Import(nil); err == nil {
+		t.Error("an empty key is imported")
+	}
 }
 
 // TestVersion: it is that of the library that is loaded, which may be newer than

@@ -6,6 +6,9 @@
 #include "lib.h"
 
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +42,7 @@ struct message {
 struct slot {
 	kvb_worker *worker;
 	struct slot *next_queued;
+	struct slot *next_submitted;
 	struct kvb_piece *pieces;
 	uint32_t capacity, count;
 	uint32_t next;        // the first piece that has not been posted
@@ -79,14 +83,35 @@ struct rendezvous {
 	kvb_worker *worker;
 };
 
+// call is something that another thread asks this worker's to do, and waits for.
+struct call {
+	void (*f)(kvb_worker *w, void *arg);
+	void *arg;
+	int done;
+};
+
 struct kvb_worker {
+	// What other threads may touch.
+	pthread_t thread;
+	pthread_mutex_t lock;        // of what follows up to wake_fd
+	pthread_cond_t done;         // a call is
+	struct call *_Atomic call;
+	int wake_fd;
+	atomic_int wake, asleep;
+	atomic_ullong moved;
+	struct slot *_Atomic submitted;  // newest first
+	struct kvb_ring *ring;
+	int ring_fd;
+
+	// The rest is the thread's.
+	int leaving;   // the thread is to end
+	int placed;    // the thread keeps to the processors it was given
+	int64_t spin;  // ns
 	ucp_context_h context;
 	ucp_worker_h worker;
 	ucp_ep_h ep;
 	int peer_errors;
-	int event_fd, wake_fd;
-	atomic_int wake, asleep;
-	atomic_ullong moved;
+	int event_fd;
 
 	struct slot *slots;
 	struct arrival *arrivals;
@@ -101,14 +126,17 @@ struct kvb_worker {
 	struct message *replies, *last_reply;  // to send once UCX has returned
 	struct rendezvous *pending, *last_pending;
 
-	struct kvb_event *events;  // a ring
+	struct kvb_event *events;  // a ring of those that are not in the reader's yet
 	uint32_t event_count, event_first, event_capacity;
 
 	void **remotes;
 	uint32_t remote_count;
 	uint32_t requests;  // that UCX holds
 	int stopped;
-	int broken;  // UCX gave up in one of its calls: it has had the last
+	int64_t stopped_at;
+	int told_idle;
+	int resting;  // UCX is called no more, but to let go of memory
+	int broken;   // UCX gave up in one of its calls: it has had the last
 };
 
 int64_t kvb_now(void)
@@ -126,11 +154,8 @@ static void *must(void *memory)
 	return memory;
 }
 
-static void emit(kvb_worker *w, struct kvb_event e)
+static void put_event(kvb_worker *w, struct kvb_event e)
 {
-	if (w->stopped) {
-		return;
-	}
 	if (w->event_count == w->event_capacity) {
 		uint32_t capacity = w->event_capacity * 2;
 		struct kvb_event *bigger = must(malloc(capacity * sizeof *bigger));
@@ -143,6 +168,41 @@ static void emit(kvb_worker *w, struct kvb_event e)
 		w->event_capacity = capacity;
 	}
 	w->events[(w->event_first + w->event_count++) % w->event_capacity] = e;
+}
+
+static void emit(kvb_worker *w, struct kvb_event e)
+{
+	if (!w->stopped) {
+		put_event(w, e);
+	}
+}
+
+// on_thread has the worker's thread do something, and waits for it. One call at a time.
+static void on_thread(kvb_worker *w, void (*f)(kvb_worker *w, void *arg), void *arg)
+{
+	struct call c = {f, arg};
+	pthread_mutex_lock(&w->lock);
+	atomic_store(&w->call, &c);
+	kvb_wake(w);
+	while (!c.done) {
+		pthread_cond_wait(&w->done, &w->lock);
+	}
+	pthread_mutex_unlock(&w->lock);
+}
+
+// answer_call does what another thread waits for, if there is one.
+static void answer_call(kvb_worker *w)
+{
+	struct call *c = atomic_load(&w->call);
+	if (c == NULL) {
+		return;
+	}
+	atomic_store(&w->call, NULL);
+	c->f(w, c->arg);
+	pthread_mutex_lock(&w->lock);
+	c->done = 1;
+	pthread_cond_signal(&w->done);
+	pthread_mutex_unlock(&w->lock);
 }
 
 // attempt is a call of UCX for a worker that returns a status.
@@ -159,17 +219,20 @@ static void try_it(void *arg)
 	a->status = a->call(a->worker, a->arg);
 }
 
-// attempt calls UCX unless the worker is broken, which it may be afterwards.
-static ucs_status_t attempt(kvb_worker *w, ucs_status_t (*call)(kvb_worker *w, void *arg), void *arg)
+// guarded calls UCX unless the worker is broken, which it may be afterwards.
+static void guarded(kvb_worker *w, void *arg)
 {
-	struct attempt a = {w, call, arg, UCS_ERR_ENDPOINT_TIMEOUT};
-	if (w->broken) {
-		return a.status;
-	}
-	if (!kvb_guarded(try_it, &a)) {
+	if (!w->broken && !kvb_guarded(try_it, arg)) {
 		w->broken = 1;
 		emit(w, (struct kvb_event){.at = kvb_now(), .kind = KVB_BROKEN});
 	}
+}
+
+// attempt has the worker's thread call UCX.
+static ucs_status_t attempt(kvb_worker *w, ucs_status_t (*call)(kvb_worker *w, void *arg), void *arg)
+{
+	struct attempt a = {w, call, arg, UCS_ERR_ENDPOINT_TIMEOUT};
+	on_thread(w, guarded, &a);
 	return a.status;
 }
 
@@ -681,11 +744,88 @@ static ucs_status_t new_worker(kvb_worker *w, const char **what)
 	return status;
 }
 
+// release frees what is this worker's own. Its ring_fd is the reader's to close.
+static void release(kvb_worker *w)
+{
+	if (w->wake_fd >= 0) {
+		close(w->wake_fd);
+	}
+	for (uint32_t i = 0; i < w->slot_count; i++) {
+		free(w->slots[i].pieces);
+	}
+	for (struct message *m = w->free_messages, *next; m != NULL; m = next) {
+		next = m->next;
+		free(m);
+	}
+	for (struct message *m = w->replies, *next; m != NULL; m = next) {
+		next = m->next;
+		free(m);
+	}
+	for (struct rendezvous *r = w->pending, *next; r != NULL; r = next) {
+		next = r->next;
+		free(r);
+	}
+	free(w->remotes);
+	free(w->regions);
+	free(w->events);
+	free(w->ring);
+	free(w->arrivals);
+	free(w->slots);
+	free(w);
+}
+
+struct create {
+	const struct kvb_options *options;
+	const char **what;
+	ucs_status_t status;
+};
+
+static void create(kvb_worker *w, void *arg)
+{
+	struct create *c = arg;
+	const struct kvb_options *o = c->options;
+	pthread_setname_np(pthread_self(), "kvbench-ucx");
+	if (o->processor_count > 0) {
+		cpu_set_t set;
+		CPU_ZERO(&set);
+		for (size_t i = 0; i < o->processor_count; i++) {
+			CPU_SET(o->processors[i], &set);
+		}
+		// Where they are not this process's to use the thread runs where it may.
+		w->placed = sched_setaffinity(0, sizeof set, &set) == 0;
+	}
+	c->status = new_context(w, o, c->what);
+	if (c->status == UCS_OK) {
+		c->status = new_worker(w, c->what);
+	}
+}
+
+static void *serve(void *arg);
+
+// start makes the thread. Signals are for the threads of the Go runtime to take, but
+// for those that a thread sends itself.
+static int start(kvb_worker *w)
+{
+	sigset_t all, before;
+	sigfillset(&all);
+	const int own[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
+	for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+		sigdelset(&all, own[i]);
+	}
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	int failed = pthread_create(&w->thread, NULL, serve, w);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return failed;
+}
+
 int kvb_worker_new(const struct kvb_options *o, kvb_worker **out, const char **what)
 {
 	kvb_worker *w = must(calloc(1, sizeof *w));
+	pthread_mutex_init(&w->lock, NULL);
+	pthread_cond_init(&w->done, NULL);
 	w->slot_count = o->slots;
 	w->window = o->window;
+	w->spin = o->spin;
 	w->peer_errors = o->peer_errors;
 	w->slots = must(calloc(o->slots, sizeof *w->slots));
 	w->arrivals = must(calloc(o->slots, sizeof *w->arrivals));
@@ -695,28 +835,66 @@ int kvb_worker_new(const struct kvb_options *o, kvb_worker **out, const char **w
 	}
 	w->event_capacity = 64;
 	w->events = must(malloc(w->event_capacity * sizeof *w->events));
+	w->ring = must(calloc(1, sizeof *w->ring));
 	w->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	w->ring_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	*what = "eventfd";
-	ucs_status_t status = w->wake_fd < 0 ? UCS_ERR_NO_RESOURCE : new_context(w, o, what);
-	if (status == UCS_OK) {
-		status = new_worker(w, what);
-	}
-	if (status != UCS_OK) {
+	struct create c = {o, what, UCS_ERR_NO_RESOURCE};
+	int ring_fd = w->ring_fd;
+	if (w->wake_fd < 0 || ring_fd < 0) {
+		release(w);
+	} else if (*what = "pthread_create", start(w) != 0) {
+		release(w);
+	} else {
+		on_thread(w, create, &c);
+		if (c.status == UCS_OK) {
+			*out = w;
+			return UCS_OK;
+		}
 		kvb_worker_free(w);
-		return status;
 	}
-	*out = w;
-	return UCS_OK;
+	if (ring_fd >= 0) {
+		close(ring_fd);
+	}
+	return c.status;
+}
+
+struct kvb_ring *kvb_worker_ring(kvb_worker *w, int *fd)
+{
+	*fd = w->ring_fd;
+	return w->ring;
+}
+
+int kvb_worker_placed(kvb_worker *w)
+{
+	return w->placed;
+}
+
+struct address {
+	void *bytes;
+	size_t size;
+};
+
+static ucs_status_t get_address(kvb_worker *w, void *arg)
+{
+	struct address *a = arg;
+	ucp_address_t *address;
+	ucs_status_t status = kvb_lib.ucp_worker_get_address(w->worker, &address, &a->size);
+	if (status == UCS_OK) {
+		a->bytes = must(malloc(a->size));
+		memcpy(a->bytes, address, a->size);
+		kvb_lib.ucp_worker_release_address(w->worker, address);
+	}
+	return status;
 }
 
 int kvb_worker_address(kvb_worker *w, void **address, size_t *size)
 {
-	return kvb_lib.ucp_worker_get_address(w->worker, (ucp_address_t **)address, size);
-}
-
-void kvb_worker_address_free(kvb_worker *w, void *address)
-{
-	kvb_lib.ucp_worker_release_address(w->worker, address);
+	struct address a = {0};
+	ucs_status_t status = attempt(w, get_address, &a);
+	*address = a.bytes;
+	*size = a.size;
+	return status;
 }
 
 static ucs_status_t connect_to(kvb_worker *w, void *address)
@@ -747,20 +925,44 @@ static unsigned turn(kvb_worker *w)
 	return n;
 }
 
-void kvb_greet(kvb_worker *w)
+static void greet(kvb_worker *w, void *unused)
 {
 	reply(w, MSG_GREETING, &(struct header){0});
 }
 
-void kvb_stop(kvb_worker *w)
+void kvb_greet(kvb_worker *w)
+{
+	on_thread(w, greet, NULL);
+}
+
+static void stop(kvb_worker *w, void *unused)
 {
 	w->stopped = 1;
+	w->stopped_at = kvb_now();
 	w->event_count = 0;
 }
 
-int kvb_idle(kvb_worker *w)
+void kvb_stop(kvb_worker *w)
+{
+	on_thread(w, stop, NULL);
+}
+
+static int idle(kvb_worker *w)
 {
 	return !w->broken && w->requests == 0 && w->replies == NULL && w->pending == NULL;
+}
+
+static ucs_status_t settle(kvb_worker *w, void *unused)
+{
+	for (int i = 0; i < 8192 && !idle(w); i++) {
+		turn(w);
+	}
+	return idle(w) ? UCS_OK : UCS_ERR_BUSY;
+}
+
+int kvb_settle(kvb_worker *w)
+{
+	return attempt(w, settle, NULL) == UCS_OK;
 }
 
 static ucs_status_t destroy_remotes(kvb_worker *w, void *unused)
@@ -773,6 +975,9 @@ static ucs_status_t destroy_remotes(kvb_worker *w, void *unused)
 
 static ucs_status_t disconnect(kvb_worker *w, void *unused)
 {
+	if (w->ep == NULL) {
+		return UCS_OK;
+	}
 	const int64_t patience = 1000000000;
 	int64_t end = kvb_now() + patience;
 	ucp_request_param_t param = {
@@ -796,17 +1001,23 @@ static ucs_status_t disconnect(kvb_worker *w, void *unused)
 
 int kvb_worker_disconnect(kvb_worker *w)
 {
-	kvb_stop(w);
-	return w->ep == NULL || attempt(w, disconnect, NULL) == UCS_OK;
+	return attempt(w, disconnect, NULL) == UCS_OK;
+}
+
+static void rest(kvb_worker *w, void *unused)
+{
+	w->resting = 1;
 }
 
 void kvb_worker_abandon(kvb_worker *w)
 {
 	attempt(w, destroy_remotes, NULL);
+	on_thread(w, rest, NULL);
 }
 
 static ucs_status_t destroy(kvb_worker *w, void *unused)
 {
+	w->resting = 1;
 	if (w->worker != NULL) {
 		kvb_lib.ucp_worker_destroy(w->worker);
 	}
@@ -816,35 +1027,24 @@ static ucs_status_t destroy(kvb_worker *w, void *unused)
 	return UCS_OK;
 }
 
+static void leave(kvb_worker *w, void *unused)
+{
+	w->leaving = 1;
+}
+
+void kvb_worker_retire(kvb_worker *w)
+{
+	on_thread(w, leave, NULL);
+	pthread_join(w->thread, NULL);
+}
+
 void kvb_worker_free(kvb_worker *w)
 {
-	if (attempt(w, destroy, NULL) != UCS_OK) {
-		return;  // UCX may still refer to it
+	ucs_status_t status = attempt(w, destroy, NULL);
+	kvb_worker_retire(w);
+	if (status == UCS_OK) {  // else UCX may still refer to it
+		release(w);
 	}
-	if (w->wake_fd >= 0) {
-		close(w->wake_fd);
-	}
-	for (uint32_t i = 0; i < w->slot_count; i++) {
-		free(w->slots[i].pieces);
-	}
-	for (struct message *m = w->free_messages, *next; m != NULL; m = next) {
-		next = m->next;
-		free(m);
-	}
-	for (struct message *m = w->replies, *next; m != NULL; m = next) {
-		next = m->next;
-		free(m);
-	}
-	for (struct rendezvous *r = w->pending, *next; r != NULL; r = next) {
-		next = r->next;
-		free(r);
-	}
-	free(w->remotes);
-	free(w->regions);
-	free(w->events);
-	free(w->arrivals);
-	free(w->slots);
-	free(w);
 }
 
 // Memory.
@@ -904,21 +1104,30 @@ int kvb_unmap(kvb_worker *w, void *handle)
 	return attempt(w, unmap, handle);
 }
 
+struct opening {
+	uint32_t number;
+	struct region region;
+};
+
+static void set_region(kvb_worker *w, void *arg)
+{
+	const struct opening *o = arg;
+	if (o->number >= w->region_count) {
+		w->regions = must(realloc(w->regions, (o->number + 1) * sizeof *w->regions));
+		memset(&w->regions[w->region_count], 0, (o->number + 1 - w->region_count) * sizeof *w->regions);
+		w->region_count = o->number + 1;
+	}
+	w->regions[o->number] = o->region;
+}
+
 void kvb_region_open(kvb_worker *w, uint32_t number, uint64_t address, uint64_t length)
 {
-	if (number >= w->region_count) {
-		w->regions = must(realloc(w->regions, (number + 1) * sizeof *w->regions));
-		memset(&w->regions[w->region_count], 0, (number + 1 - w->region_count) * sizeof *w->regions);
-		w->region_count = number + 1;
-	}
-	w->regions[number] = (struct region){address, length, 1};
+	on_thread(w, set_region, &(struct opening){number, {address, length, 1}});
 }
 
 void kvb_region_close(kvb_worker *w, uint32_t number)
 {
-	if (number < w->region_count) {
-		w->regions[number].open = 0;
-	}
+	on_thread(w, set_region, &(struct opening){.number = number});
 }
 
 struct import {
@@ -929,26 +1138,37 @@ struct import {
 static ucs_status_t import(kvb_worker *w, void *arg)
 {
 	struct import *i = arg;
-	return kvb_lib.ucp_ep_rkey_unpack(w->ep, i->key, &i->rkey);
+	ucs_status_t status = kvb_lib.ucp_ep_rkey_unpack(w->ep, i->key, &i->rkey);
+	if (status == UCS_OK) {
+		w->remotes = must(realloc(w->remotes, (w->remote_count + 1) * sizeof *w->remotes));
+		w->remotes[w->remote_count++] = i->rkey;
+	}
+	return status;
 }
 
 int kvb_import(kvb_worker *w, const void *key, void **remote)
 {
 	struct import i = {.key = key};
 	ucs_status_t status = attempt(w, import, &i);
-	if (status != UCS_OK) {
-		return status;
-	}
-	w->remotes = must(realloc(w->remotes, (w->remote_count + 1) * sizeof *w->remotes));
-	w->remotes[w->remote_count++] = i.rkey;
 	*remote = i.rkey;
-	return UCS_OK;
+	return status;
 }
 
-int kvb_direct(void *remote, uint64_t address)
+struct place {
+	ucp_rkey_h rkey;
+	uint64_t address;
+};
+
+static ucs_status_t direct(kvb_worker *w, void *arg)
 {
+	const struct place *p = arg;
 	void *pointer;
-	return kvb_lib.ucp_rkey_ptr(remote, address, &pointer) == UCS_OK;
+	return kvb_lib.ucp_rkey_ptr(p->rkey, p->address, &pointer);
+}
+
+int kvb_direct(kvb_worker *w, void *remote, uint64_t address)
+{
+	return attempt(w, direct, &(struct place){remote, address}) == UCS_OK;
 }
 
 // Posting.
@@ -987,16 +1207,137 @@ void kvb_slot_fill(kvb_worker *w, uint32_t slot, uint32_t op, uint64_t id, uint6
 void kvb_slot_submit(kvb_worker *w, uint32_t slot)
 {
 	struct slot *s = &w->slots[slot];
-	s->active = 1;
-	if (w->tail != NULL) {
-		w->tail->next_queued = s;
-	} else {
-		w->head = s;
+	s->next_submitted = atomic_load(&w->submitted);
+	while (!atomic_compare_exchange_weak(&w->submitted, &s->next_submitted, s)) {
 	}
-	w->tail = s;
+	kvb_wake(w);
 }
 
-// Progress.
+// take_submitted queues what was submitted, in the order in which it was.
+static void take_submitted(kvb_worker *w)
+{
+	struct slot *oldest = NULL;
+	for (struct slot *s = atomic_exchange(&w->submitted, NULL), *next; s != NULL; s = next) {
+		next = s->next_submitted;
+		s->next_submitted = oldest;
+		oldest = s;
+	}
+	for (struct slot *s = oldest; s != NULL; s = s->next_submitted) {
+		s->active = 1;
+		if (w->tail != NULL) {
+			w->tail->next_queued = s;
+		} else {
+			w->head = s;
+		}
+		w->tail = s;
+	}
+}
+
+// The thread.
+
+// doze sleeps until kvb_wake is called, UCX has something if it is armed, or the time is over.
+static void doze(kvb_worker *w, int armed, int64_t sleep)
+{
+	atomic_store(&w->asleep, 1);
+	if (!atomic_load(&w->wake)) {
+		struct pollfd fds[2] = {{.fd = w->wake_fd, .events = POLLIN}, {.fd = w->event_fd, .events = POLLIN}};
+		struct timespec t = {.tv_sec = sleep / 1000000000, .tv_nsec = sleep % 1000000000};
+		ppoll(fds, armed ? 2 : 1, &t, NULL);
+	}
+	atomic_store(&w->asleep, 0);
+	uint64_t count;
+	ssize_t n = read(w->wake_fd, &count, sizeof count);
+	(void)n;  // empty most of the time
+}
+
+// nap bounds a sleep, should a wake-up be lost. closing_nap is that of a worker that
+// has been stopped, for as long as either side may wait for the other to end: UCX
+// does not wake a sleeper for all that this takes.
+static const int64_t nap = 100000000, closing_nap = 1000000, closing = 2000000000;
+
+// progress returns once there are events, or was woken, or the time is over. While
+// UCX is busy it gathers events for a while: each hand-over is a switch of threads
+// for somebody, and events carry the time that they happened at.
+static ucs_status_t progress(kvb_worker *w, void *unused)
+{
+	const int turns = 32;  // between looks at the clock
+	const int64_t gathering = 200000;
+	int64_t idle_since = 0;
+	for (;;) {
+		unsigned busy = 0, last = 1;
+		for (int i = 0; i < turns && (last || w->event_count == 0); i++) {
+			last = turn(w);
+			busy |= last;
+		}
+		int64_t now = kvb_now();
+		if (w->event_count >= KVB_RING / 4 || (w->event_count > 0 && (!last || now - w->events[w->event_first].at >= gathering))) {
+			return UCS_OK;
+		}
+		if (atomic_exchange(&w->wake, 0)) {
+			return UCS_OK;
+		}
+		if (busy) {
+			idle_since = 0;
+			continue;
+		}
+		if (idle_since == 0) {
+			idle_since = now;
+		}
+		if (now - idle_since < w->spin) {
+			continue;
+		}
+		if (kvb_lib.ucp_worker_arm(w->worker) == UCS_OK) {  // else there is something already
+			doze(w, 1, w->stopped && now - w->stopped_at < closing ? closing_nap : nap);
+		}
+		return UCS_OK;
+	}
+}
+
+// hand_over gives the reader what has happened. It reports whether there was room.
+static int hand_over(kvb_worker *w)
+{
+	struct kvb_ring *r = w->ring;
+	uint32_t put = r->put, taken = __atomic_load_n(&r->taken, __ATOMIC_ACQUIRE);
+	while (w->event_count > 0 && put - taken < KVB_RING) {
+		r->events[put++ % KVB_RING] = w->events[w->event_first];
+		w->event_first = (w->event_first + 1) % w->event_capacity;
+		w->event_count--;
+	}
+	if (put != r->put) {
+		__atomic_store_n(&r->put, put, __ATOMIC_SEQ_CST);
+		if (__atomic_exchange_n(&r->listening, 0, __ATOMIC_SEQ_CST)) {
+			uint64_t one = 1;
+			ssize_t n = write(w->ring_fd, &one, sizeof one);
+			(void)n;  // the counter does not fill
+		}
+	}
+	return w->event_count == 0;
+}
+
+// serve is the thread, on which alone UCX is called for the worker.
+static void *serve(void *arg)
+{
+	kvb_worker *w = arg;
+	for (;;) {
+		answer_call(w);
+		if (w->leaving) {
+			return NULL;
+		}
+		take_submitted(w);
+		int room = hand_over(w);
+		if (w->worker == NULL || w->resting || w->broken || !room) {
+			// A reader that is behind holds up the peer, as it should.
+			doze(w, 0, room ? nap : closing_nap);
+			atomic_store(&w->wake, 0);
+			continue;
+		}
+		guarded(w, &(struct attempt){w, progress});
+		if (w->stopped && !w->told_idle && idle(w)) {
+			w->told_idle = 1;
+			put_event(w, (struct kvb_event){.at = kvb_now(), .kind = KVB_IDLE});
+		}
+	}
+}
 
 void kvb_wake(kvb_worker *w)
 {
@@ -1013,101 +1354,23 @@ uint64_t kvb_moved(kvb_worker *w)
 	return atomic_load_explicit(&w->moved, memory_order_relaxed);
 }
 
-// doze sleeps until UCX has something, kvb_wake is called, or the time is over.
-static void doze(kvb_worker *w, int64_t sleep)
+static ucs_status_t describe(kvb_worker *w, void *arg)
 {
-	if (!w->broken && kvb_lib.ucp_worker_arm(w->worker) != UCS_OK) {
-		return;  // there is something already
+	char **text = arg;
+	size_t size;
+	FILE *f = open_memstream(text, &size);
+	if (f == NULL) {
+		return UCS_ERR_NO_MEMORY;
 	}
-	atomic_store(&w->asleep, 1);
-	if (!atomic_load(&w->wake)) {
-		struct pollfd fds[2] = {{.fd = w->event_fd, .events = POLLIN}, {.fd = w->wake_fd, .events = POLLIN}};
-		struct timespec t = {.tv_sec = sleep / 1000000000, .tv_nsec = sleep % 1000000000};
-		ppoll(fds, 2, &t, NULL);
-	}
-	atomic_store(&w->asleep, 0);
-	uint64_t count;
-	ssize_t n = read(w->wake_fd, &count, sizeof count);
-	(void)n;  // empty most of the time
-}
-
-static int take_events(kvb_worker *w, struct kvb_event *events, int max)
-{
-	int n = 0;
-	while (n < max && w->event_count > 0) {
-		events[n++] = w->events[w->event_first];
-		w->event_first = (w->event_first + 1) % w->event_capacity;
-		w->event_count--;
-	}
-	return n;
-}
-
-struct progress {
-	int64_t spin, sleep;
-};
-
-// progress returns once there are events, or was woken, or the time is over. While
-// UCX is busy it gathers events for a while: each return is a switch of threads for
-// somebody, and events carry the time that they happened at.
-static ucs_status_t progress(kvb_worker *w, void *arg)
-{
-	const struct progress *p = arg;
-	const int turns = 32;  // between looks at the clock
-	const int64_t gathering = 50000;
-	int64_t idle_since = 0;
-	for (;;) {
-		unsigned busy = 0, last = 1;
-		for (int i = 0; i < turns && (last || w->event_count == 0); i++) {
-			last = turn(w);
-			busy |= last;
-		}
-		int64_t now = kvb_now();
-		if (w->event_count > 0 && (!last || now - w->events[w->event_first].at >= gathering)) {
-			return UCS_OK;
-		}
-		if (atomic_exchange(&w->wake, 0)) {
-			return UCS_OK;
-		}
-		if (busy) {
-			idle_since = 0;
-			continue;
-		}
-		if (idle_since == 0) {
-			idle_since = now;
-		}
-		if (now - idle_since < p->spin) {
-			continue;
-		}
-		if (p->sleep > 0) {
-			doze(w, p->sleep);
-			turn(w);
-		}
-		atomic_exchange(&w->wake, 0);
-		return UCS_OK;
-	}
-}
-
-int kvb_progress(kvb_worker *w, struct kvb_event *events, int max, int64_t spin, int64_t sleep)
-{
-	if (w->broken && w->event_count == 0) {
-		doze(w, sleep);
-		atomic_exchange(&w->wake, 0);
-	}
-	attempt(w, progress, &(struct progress){spin, sleep});
-	return take_events(w, events, max);
+	kvb_lib.ucp_ep_print_info(w->ep, f);
+	fclose(f);
+	return UCS_OK;
 }
 
 char *kvb_describe(kvb_worker *w)
 {
 	char *text = NULL;
-	size_t size;
-	FILE *f = w->broken ? NULL : open_memstream(&text, &size);
-	if (f == NULL) {
-		return NULL;
-	}
-	kvb_lib.ucp_ep_print_info(w->ep, f);
-	fclose(f);
-	return text;
+	return attempt(w, describe, &text) == UCS_OK ? text : NULL;
 }
 
 char *kvb_survey(void)

@@ -1,6 +1,8 @@
-// A worker moves the bytes of one connection: a UCX context, worker and endpoint
-// used by one thread, a queue of posted transfers, and the messages by which
-// delivery becomes known.
+// A worker moves the bytes of one connection: a thread with a UCX context, worker and
+// endpoint of its own, a queue of posted transfers, and the messages by which delivery
+// becomes known. UCX is called on that thread only. The thread is not one of the Go
+// runtime's: one that stays in C keeps the runtime looking after it, many thousand
+// times a second, on a core that the transfer may need.
 #ifndef KVB_WORKER_H
 #define KVB_WORKER_H
 
@@ -23,6 +25,7 @@ enum {
 	KVB_ENDED,        // the endpoint failed; status says why
 	KVB_VIOLATION,    // the peer sent what the protocol does not allow
 	KVB_BROKEN,       // UCX gave up; the worker does nothing any more
+	KVB_IDLE,         // after kvb_stop: UCX holds nothing
 };
 
 struct kvb_event {
@@ -33,6 +36,18 @@ struct kvb_event {
 	int32_t status;  // ucs_status_t
 	uint32_t kind;
 	uint32_t reserved;
+};
+
+// Events on their way to the reader, which takes them without a call. Both numbers
+// count from the beginning and around; each has a cache line to itself.
+enum { KVB_RING = 1024 };
+struct kvb_ring {
+	uint32_t put;        // by the worker
+	uint32_t unused[15];
+	uint32_t taken;      // by the reader
+	uint32_t listening;  // the reader waits: the worker is to write to the ring's file descriptor once
+	uint32_t unused2[14];
+	struct kvb_event events[KVB_RING];
 };
 
 // A piece of a transfer. local is an address; remote is an address for put and
@@ -51,6 +66,9 @@ struct kvb_options {
 	uint32_t slots;       // transfers outstanding at a time, of either side
 	uint32_t window;      // operations handed to UCX and not complete at a time
 	int peer_errors;      // ask UCX to notice that the peer is gone
+	int64_t spin;         // ns to look for something to do before sleeping
+	const int *processors;  // that the thread is to keep to, if they are this process's
+	size_t processor_count; // 0: any
 };
 
 struct kvb_memory {
@@ -61,36 +79,47 @@ struct kvb_memory {
 };
 
 // A status is a ucs_status_t, 0 for success. Setting what failed, if not NULL, to
-// the name of the call.
+// the name of the call. Functions that take a worker wait for its thread, one caller
+// at a time, unless they say otherwise.
 int kvb_worker_new(const struct kvb_options *options, kvb_worker **worker, const char **what);
+
+// kvb_worker_ring returns where events are put, and the eventfd that tells a listening
+// reader of them. The reader closes it once the thread has ended.
+struct kvb_ring *kvb_worker_ring(kvb_worker *w, int *fd);
+// kvb_worker_placed reports whether the thread keeps to the processors it was given.
+int kvb_worker_placed(kvb_worker *w);
+// kvb_worker_address returns what the peer's kvb_worker_connect needs, to be freed.
 int kvb_worker_address(kvb_worker *w, void **address, size_t *size);
-void kvb_worker_address_free(kvb_worker *w, void *address);
 int kvb_worker_connect(kvb_worker *w, const void *address);
 
 // kvb_greet sends the peer a greeting, which it has as KVB_GREETED. Once each side
 // has the other's, UCX has finished connecting them.
 void kvb_greet(kvb_worker *w);
 
-// kvb_stop posts no more and gives no more events. What UCX holds goes on, and the
-// peer is answered, as long as kvb_progress is called. kvb_idle reports whether
-// UCX holds nothing.
+// kvb_stop posts no more and gives no more events but KVB_IDLE. What UCX holds goes
+// on, and the peer is answered. kvb_settle lets UCX have a few turns to end what ends
+// without the peer, and reports whether it holds nothing.
 void kvb_stop(kvb_worker *w);
-int kvb_idle(kvb_worker *w);
+int kvb_settle(kvb_worker *w);
 
-// kvb_worker_disconnect ends the endpoint, after which no memory is touched. It
-// needs an idle worker, or one with peer_errors: UCX aborts the process where an
-// endpoint ends that still has something to send and cannot be told that its peer
-// is gone. It returns 0 where UCX does not let the endpoint end for a second, or has
-// given up: the worker may not be used after that, except by kvb_worker_abandon and kvb_unmap.
-// kvb_progress still answers the peer, which may need that to end its own.
-// kvb_worker_free does the rest, once all memory is unmapped.
+// kvb_worker_disconnect ends the endpoint of a stopped worker, after which no memory is
+// touched. It needs an idle worker, or one with peer_errors: UCX aborts the process
+// where an endpoint ends that still has something to send and cannot be told that its
+// peer is gone. It returns 0 where UCX does not let the endpoint end for a second, or
+// has given up: the worker may not be used after that, except by kvb_worker_abandon,
+// kvb_unmap and kvb_worker_retire. The thread still answers the peer, which may need
+// that to end its own. kvb_worker_free does the rest, once all memory is unmapped.
 int kvb_worker_disconnect(kvb_worker *w);
 void kvb_worker_free(kvb_worker *w);
 
 // kvb_worker_abandon lets go of the peer's memory in place of
-// kvb_worker_disconnect, and leaves the rest of the worker to the end of the
-// process. Nothing but kvb_unmap may be called after it.
+// kvb_worker_disconnect. Nothing but kvb_unmap and kvb_worker_retire may be called
+// after it.
 void kvb_worker_abandon(kvb_worker *w);
+
+// kvb_worker_retire ends the thread in place of kvb_worker_free, and leaves the
+// rest of the worker to the end of the process. Nothing may be called after it.
+void kvb_worker_retire(kvb_worker *w);
 
 // kvb_map registers memory, or allocates it where address is 0.
 int kvb_map(kvb_worker *w, uint64_t address, uint64_t length, struct kvb_memory *memory);
@@ -103,20 +132,15 @@ void kvb_region_close(kvb_worker *w, uint32_t number);
 
 int kvb_import(kvb_worker *w, const void *key, void **remote);
 // kvb_direct reports whether the peer's memory can be stored to by the CPU.
-int kvb_direct(void *remote, uint64_t address);
+int kvb_direct(kvb_worker *w, void *remote, uint64_t address);
 
-// kvb_slot_pieces returns room for count pieces, or NULL. Any thread may call it
-// for a slot that is not submitted.
+// These return at once. kvb_slot_pieces returns room for count pieces, or NULL. It and
+// kvb_slot_fill are for a slot that is not submitted.
 struct kvb_piece *kvb_slot_pieces(kvb_worker *w, uint32_t slot, uint32_t count);
 void kvb_slot_fill(kvb_worker *w, uint32_t slot, uint32_t op, uint64_t id, uint64_t bytes, uint32_t count, void *handle, void *remote, uint32_t region);
 void kvb_slot_submit(kvb_worker *w, uint32_t slot);
 
-// kvb_progress moves things on until there are events, or kvb_wake is called. It
-// spins for up to spin_ns and then sleeps for up to sleep_ns. It returns how many
-// events it stored, up to max.
-int kvb_progress(kvb_worker *w, struct kvb_event *events, int max, int64_t spin_ns, int64_t sleep_ns);
-
-// Any thread may call these two.
+// These return at once, too. kvb_wake has the thread look for something to do.
 void kvb_wake(kvb_worker *w);
 uint64_t kvb_moved(kvb_worker *w);  // grows while anything moves
 

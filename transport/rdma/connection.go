@@ -41,15 +41,14 @@ type connection struct {
 	socket *rendezvous.Conn
 	engine *engine
 
-	processors []int // that the engine's thread keeps to; empty: any
+	processors []int // that the worker's thread keeps to; empty: any
 
 	regions regionTable
 	counts  portMeter
 	lane    atomic.Pointer[laneUse]
-	// readBack says that lane is what carried the first transfer. It belongs to the
-	// engine's thread.
-	readBack bool
-	closed   bool // by its user, which the engine's thread knows
+	// readBack says that lane is what carried the first transfer, and closed that the
+	// user has called Close. They are guarded by the engine.
+	readBack, closed bool
 
 	mu      sync.Mutex
 	err     error
@@ -68,16 +67,19 @@ func begin(cfg transport.Config, f family) (*connection, error) {
 		cfg: cfg, family: f, greeted: make(chan struct{}, 1),
 		drained: make(chan struct{}), closing: make(chan struct{}), dead: make(chan struct{}),
 	}
+	o := ucx.Options{
+		Settings: settings(f, cfg), Slots: cfg.MaxOutstanding, Window: window, PeerErrors: f.peerErrors,
+		Spin: quietSpin, Processors: processorsNear(f, cfg.Device),
+	}
+	if cfg.BusyPoll {
+		o.Spin = busySpin
+	}
 	var err error
-	c.engine, err = startEngine(engineConfig{
-		Options: ucx.Options{Settings: settings(f, cfg), Slots: cfg.MaxOutstanding, Window: window, PeerErrors: f.peerErrors},
-		busy:    cfg.BusyPoll,
-		place:   func() { c.processors = stayNear(f, cfg.Device) },
-		unmap:   c.unmapAll,
-		spent:   c.spent,
-	})
-	if err != nil {
+	if c.engine, err = startEngine(o, c.unmapAll, c.spent); err != nil {
 		return nil, explain(err, f, cfg.Device)
+	}
+	if c.engine.worker.Placed() {
+		c.processors = o.Processors
 	}
 	return c, nil
 }
@@ -243,8 +245,8 @@ func (c *connection) fail(err error) {
 	if !errors.Is(err, transport.ErrClosed) {
 		m.Reason = err.Error()
 	}
-	// Not on the engine's thread, which must not wait for a socket. If it cannot be
-	// sent, the peer is gone.
+	// Not here, where the engine may be held, which must not wait for a socket. If it
+	// cannot be sent, the peer is gone.
 	go func() {
 		defer close(told)
 		_ = c.socket.Send(m)
@@ -269,7 +271,7 @@ func (c *connection) Close() error {
 	return nil
 }
 
-// spent reports whether nothing needs the worker any more. It runs on the engine's thread.
+// spent reports whether nothing needs the worker any more. It is asked with the engine held.
 func (c *connection) spent() bool { return c.closed && c.regions.empty() }
 
 // abandon ends a connection that never had a peer.

@@ -138,6 +138,17 @@ func nodeOf(f family, device string) int {
 	return commonNode(portsOf(devices, device))
 }
 
+// processorsNear returns the processors of the NUMA node that a device is on; none
+// where there is no such thing. A thread that posts to a device of another node
+// crosses the link between the nodes with every doorbell and completion.
+func processorsNear(f family, device string) []int {
+	node := nodeOf(f, device)
+	if node < 0 {
+		return nil
+	}
+	return hostinfo.ProcessorsOf(node)
+}
+
 func commonNode(ports []port) int {
 	node := -1
 	for i, p := range ports {

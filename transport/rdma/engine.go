@@ -2,7 +2,6 @@ package rdma
 
 import (
 	"math"
-	"runtime"
 	"sync"
 	"time"
 
@@ -10,70 +9,59 @@ import (
 	"kvbench/transport"
 )
 
-// engine drives a UCX worker from the one thread that may touch it.
+// engine is a UCX worker, whose thread moves the bytes, with the goroutine that takes
+// what the worker tells.
 type engine struct {
-	worker *ucx.Worker
-	calls  chan func() // to be run on the thread
-	submit chan int    // slots to post
-	handle func(ucx.Event)
-	idle   func()        // called once when UCX holds nothing; the thread's
-	unmap  func()        // lets go of what was registered, once the endpoint is gone
-	spent  func() bool   // nothing is left that needs the worker; asked on the thread
-	spin   time.Duration // how long to look for events before sleeping
-	ended  chan struct{} // closed when the endpoint has ended
-	late   chan func()   // to be run on the thread after that
-	freed  chan struct{} // closed when the thread has let go of the worker
-	offset int64         // transport.Now's clock less UCX's, in ns
-	stop   bool          // set on the thread
-	// peerErrors and peerGone say how the endpoint may end, and disconnected and kept
-	// how it has: see letGo. All but the first belong to the thread.
-	peerErrors, peerGone, disconnected, kept bool
+	worker     *ucx.Worker
+	handle     func(ucx.Event) // called with the engine held
+	unmap      func()          // lets go of what was registered, once the endpoint is gone
+	spent      func() bool     // nothing is left that needs the worker; asked with the engine held
+	peerErrors bool
+	offset     int64         // transport.Now's clock less UCX's, in ns
+	taken      chan struct{} // closed when no more events are taken
 
-	// life is held for reading by other threads while they use the worker, and
-	// taken by this one before it frees it.
+	// mu holds the engine: one at a time calls the worker, or handles an event.
+	mu      sync.Mutex
+	drained func() // called once when UCX holds nothing; set when events are no longer wanted
+	ended   bool   // the endpoint has
+	state   endState
+
+	// life is held for reading by others while they post to the worker, and taken
+	// before it goes.
 	life sync.RWMutex
 	gone bool // guarded by life
 }
 
+// endState is how an endpoint has ended: see letGo.
+type endState int
+
+const (
+	disconnected endState = iota + 1 // the worker can be freed
+	abandoned                        // it stays, without its memory
+	kept                             // it stays with its memory
+	over                             // nothing is left to do
+)
+
 const (
 	// quietSpin is how long an idle thread looks before it sleeps: longer than a
-	// round trip on a good link, short beside a time slice.
-	quietSpin = 20 * time.Microsecond
-	// nap bounds a sleep, should a wake-up be lost.
-	nap = 100 * time.Millisecond
-	// closingNap is that of a thread that waits for UCX to have nothing left.
-	closingNap = time.Millisecond
-	// settleTurns is how often an ending worker is looked at, 32 rounds of UCX each time.
-	settleTurns = 256
-	// answering is how long a worker whose endpoint has ended answers a peer that ends
-	// its own, for which UCX has a second.
-	answering = 2 * time.Second
+	// megabyte takes on a good link, short beside a time slice.
+	quietSpin = 100 * time.Microsecond
+	// busySpin is that of one that is not to sleep while there may be something.
+	busySpin = 100 * time.Millisecond
 	// eventBatch is how many events are taken at a time.
 	eventBatch = 64
 )
 
-// engineConfig is what an engine is made with.
-type engineConfig struct {
-	ucx.Options
-	busy  bool        // never sleep while there may be something
-	place func()      // called first on the thread, to put it where it is to run
-	unmap func()      // see engine
-	spent func() bool // see engine
-}
-
-// startEngine makes a worker on a thread of its own.
-func startEngine(c engineConfig) (*engine, error) {
-	e := &engine{unmap: c.unmap, spent: c.spent, peerErrors: c.PeerErrors,
-		calls: make(chan func(), 4), submit: make(chan int, c.Slots), spin: quietSpin,
-		ended: make(chan struct{}), late: make(chan func()), freed: make(chan struct{}),
-		offset: clockOffset(),
+// startEngine makes a worker. See engine for unmap and spent. The caller sets handle
+// before it connects the worker.
+func startEngine(o ucx.Options, unmap func(), spent func() bool) (*engine, error) {
+	w, err := ucx.NewWorker(o)
+	if err != nil {
+		return nil, err
 	}
-	if c.busy {
-		e.spin = nap
-	}
-	ready := make(chan error)
-	go e.run(c, ready)
-	return e, <-ready
+	e := &engine{worker: w, unmap: unmap, spent: spent, peerErrors: o.PeerErrors, offset: clockOffset(), taken: make(chan struct{})}
+	go e.take()
+	return e, nil
 }
 
 // clockOffset returns transport.Now less UCX's clock, in ns. Both are the system's
@@ -92,120 +80,127 @@ func clockOffset() int64 {
 	return offset
 }
 
-// run is the thread. It locks its goroutine to it and lets it end with it.
-func (e *engine) run(c engineConfig, ready chan<- error) {
-	runtime.LockOSThread()
-	defer close(e.freed)
-	c.place()
-	var err error
-	if e.worker, err = ucx.NewWorker(c.Options); err != nil {
-		ready <- err
-		return
-	}
-	ready <- nil
+// take hands events to whom they are for.
+func (e *engine) take() {
+	defer close(e.taken)
 	var events [eventBatch]ucx.Event
-	for !e.stop {
-		e.takeWork()
-		if e.stop {
-			break
+	for e.worker.Wait() {
+		n := e.worker.Events(events[:])
+		e.mu.Lock()
+		for _, event := range events[:n] {
+			switch {
+			case event.Kind == ucx.Idle:
+				e.drained()
+			case e.drained == nil:
+				e.handle(event)
+			}
 		}
-		sleep := nap
-		if e.idle != nil {
-			sleep = closingNap
-		}
-		for _, event := range events[:e.worker.Progress(events[:], e.spin, sleep)] {
-			e.handle(event)
-		}
-		if e.idle != nil && e.worker.Idle() {
-			e.idle()
-			e.idle = nil
-		}
+		e.mu.Unlock()
 	}
+}
+
+// do runs f with the engine held. It reports false, without having run it, once the
+// endpoint has ended.
+func (e *engine) do(f func()) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ended {
+		return false
+	}
+	f()
+	return true
+}
+
+// drain posts no more, handles no more events, and calls then once UCX holds nothing.
+// The peer is still answered.
+func (e *engine) drain(then func()) {
+	e.do(func() {
+		e.drained = then
+		e.worker.Stop()
+	})
+}
+
+// end ends the endpoint. peerGone says that the peer is no more, or has ended its own
+// worker.
+func (e *engine) end(peerGone bool) {
+	e.do(func() {
+		if e.drained == nil {
+			e.drained = func() {}
+		}
+		e.worker.Stop()
+	})
+	e.worker.Interrupt()
+	<-e.taken
 	e.life.Lock()
 	e.gone = true
 	e.life.Unlock()
-	e.letGo()
-	close(e.ended)
-	e.linger()
+	e.do(func() {
+		e.letGo(peerGone)
+		e.ended = true
+		e.finish()
+	})
 }
 
 // letGo ends the endpoint. UCX 1.13 aborts the process where one ends with something
 // still to send that it cannot cancel. Such an endpoint stays as it is, with its
 // worker and their descriptors, until the process ends; and so does the memory,
 // unless the peer, too, can touch it no more.
-func (e *engine) letGo() {
+func (e *engine) letGo(peerGone bool) {
 	switch {
-	case (e.peerErrors || e.settle()) && e.worker.Disconnect():
-		e.disconnected = true
-	case e.peerGone:
+	case (e.peerErrors || e.worker.Settle()) && e.worker.Disconnect():
+		e.state = disconnected
+	case peerGone:
 		e.worker.Abandon()
+		e.state = abandoned
 	default:
-		e.kept = true
-		abandoned.Lock()
-		abandoned.engines = append(abandoned.engines, e)
-		abandoned.Unlock()
+		e.worker.Retire()
+		e.state = kept
+		keep.Lock()
+		keep.engines = append(keep.engines, e)
+		keep.Unlock()
 		return
 	}
 	e.unmap()
 }
 
-// linger keeps the worker until it is spent: memory that UCX made is its user's
-// until it is freed, however the connection ended.
-func (e *engine) linger() {
-	if e.kept {
-		return
-	}
-	for begin := time.Now(); e.disconnected && !e.spent() && time.Since(begin) < answering; {
-		select {
-		case f := <-e.late:
-			f()
-		default:
-			e.worker.Progress(make([]ucx.Event, 1), 0, closingNap)
-		}
-	}
-	for !e.spent() {
-		(<-e.late)()
-	}
-	if e.disconnected {
-		e.worker.Free()
-	}
-}
-
-// afterwards runs f on the thread once the endpoint has ended, unless the worker is
-// gone too, and waits for it.
-func (e *engine) afterwards(f func()) {
-	last := make(chan bool, 1)
-	select {
-	case e.late <- func() { f(); last <- e.spent() }:
-		if <-last {
-			<-e.freed
-		}
-	case <-e.freed:
-	}
-}
-
-// abandoned are the engines whose memory a peer may yet touch: it stays pinned, and
-// out of the garbage collector's reach, until the process ends.
-var abandoned struct {
+// keep is the engines whose memory a peer may yet touch: it stays pinned, and out of
+// the garbage collector's reach, until the process ends.
+var keep struct {
 	sync.Mutex
 	engines []*engine
 }
 
-// settle gives UCX a few turns to end what ends without the peer. It reports
-// whether nothing is left.
-func (e *engine) settle() bool {
-	var events [1]ucx.Event // a stopped worker has none
-	for range settleTurns {
-		if e.worker.Idle() {
-			return true
-		}
-		e.worker.Progress(events[:], 0, 0)
+// finish lets the worker go once it is spent: memory that UCX made is its user's until
+// it is freed, however the connection ended. Until then an endpoint that was
+// disconnected still answers a peer that ends its own.
+func (e *engine) finish() {
+	if !e.spent() {
+		return
 	}
-	return e.worker.Idle()
+	switch e.state {
+	case disconnected:
+		e.worker.Free()
+	case abandoned:
+		e.worker.Retire()
+	default:
+		return
+	}
+	e.state = over
 }
 
-// borrow holds the worker for use by another thread until giveBack. It reports
-// false, and holds nothing, once the worker is gone.
+// afterwards runs f with the engine held once the endpoint has ended, unless the
+// worker is gone or kept.
+func (e *engine) afterwards(f func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.state == disconnected || e.state == abandoned {
+		f()
+		e.finish()
+	}
+}
+
+// borrow holds the worker for posting until giveBack. It reports false, and holds
+// nothing, once the worker is gone.
 func (e *engine) borrow() bool {
 	e.life.RLock()
 	if e.gone {
@@ -217,10 +212,10 @@ func (e *engine) borrow() bool {
 
 func (e *engine) giveBack() { e.life.RUnlock() }
 
-// wake makes the thread look for work.
-func (e *engine) wake() {
+// post hands a slot to the thread.
+func (e *engine) post(slot int) {
 	if e.borrow() {
-		e.worker.Wake()
+		e.worker.Submit(slot)
 		e.giveBack()
 	}
 }
@@ -232,68 +227,6 @@ func (e *engine) moved() uint64 {
 	}
 	defer e.giveBack()
 	return e.worker.Moved()
-}
-
-// takeWork runs what other goroutines have asked for.
-func (e *engine) takeWork() {
-	for {
-		select {
-		case i := <-e.submit:
-			e.worker.Submit(i)
-		case f := <-e.calls:
-			f()
-		default:
-			return
-		}
-	}
-}
-
-// post hands a slot to the thread. It has room for every slot.
-func (e *engine) post(slot int) {
-	e.submit <- slot
-	e.wake()
-}
-
-// do runs f on the thread and waits for it. It reports false, without having run
-// it, once the thread has ended.
-func (e *engine) do(f func()) bool {
-	done := make(chan struct{})
-	select {
-	case e.calls <- func() { f(); close(done) }:
-		e.wake()
-	case <-e.ended:
-		return false
-	}
-	select {
-	case <-done:
-		return true
-	case <-e.ended:
-		select {
-		case <-done:
-			return true
-		default:
-			return false
-		}
-	}
-}
-
-// drain posts no more, and calls then once UCX holds nothing. The thread goes on to
-// answer the peer.
-func (e *engine) drain(then func()) {
-	e.do(func() {
-		e.worker.Stop()
-		e.idle = then
-	})
-}
-
-// end ends the endpoint and waits for that. peerGone says that the peer is no more,
-// or has ended its own worker.
-func (e *engine) end(peerGone bool) {
-	e.do(func() {
-		e.worker.Stop()
-		e.stop, e.peerGone = true, peerGone
-	})
-	<-e.ended
 }
 
 // at converts an event's time to transport.Now's clock.

@@ -97,7 +97,7 @@ func (in *initiator) release(r *remote) {
 	r.uses--
 	answer := r.withdrawn && r.uses == 0
 	r.mu.Unlock()
-	if answer { // not from the engine's thread, which must not wait for a socket
+	if answer { // not here, where the engine is held, which must not wait for a socket
 		in.wg.Go(func() {
 			// If it cannot be sent, the target has gone.
 			_ = in.socket.Send(message{Withdrawn: r.ID})
@@ -255,13 +255,13 @@ func (in *initiator) Poll(done []transport.Completion) (int, error) {
 // Wait implements transport.Initiator.
 func (in *initiator) Wait(ctx context.Context) error { return in.done.Wait(ctx) }
 
-// happened takes an event on the engine's thread.
+// happened takes an event, with the engine held.
 func (in *initiator) happened(e ucx.Event) {
 	switch e.Kind {
 	case ucx.Local:
-		in.reusable(int(e.Slot), in.engine.at(e))
+		in.reusable(e)
 	case ucx.Delivered:
-		in.delivered(int(e.Slot), in.engine.at(e))
+		in.delivered(e)
 	case ucx.Failed:
 		in.fail(fmt.Errorf("%w: UCX: %s", transport.ErrPeer, ucx.StatusText(int(e.Status))))
 	case ucx.Written, ucx.Read:
@@ -271,16 +271,31 @@ func (in *initiator) happened(e ucx.Event) {
 	}
 }
 
-func (in *initiator) reusable(i int, at time.Duration) {
-	s := &in.slots[i]
-	s.localAt = at
+// its returns the slot of an event, or nil where nothing is posted in it.
+func (in *initiator) its(e ucx.Event) *slot {
+	s := &in.slots[e.Slot]
+	if !s.posted.Load() {
+		return nil
+	}
+	return s
+}
+
+func (in *initiator) reusable(e ucx.Event) {
+	s := in.its(e)
+	if s == nil {
+		return
+	}
+	s.localAt = in.engine.at(e)
 	if s.reportLocal {
-		in.done.Put(i, transport.Completion{ID: s.id, Stage: transport.LocallyComplete, Bytes: s.bytes, Local: at})
+		in.done.Put(int(e.Slot), transport.Completion{ID: s.id, Stage: transport.LocallyComplete, Bytes: s.bytes, Local: s.localAt})
 	}
 }
 
-func (in *initiator) delivered(i int, at time.Duration) {
-	s := &in.slots[i]
+func (in *initiator) delivered(e ucx.Event) {
+	s, at := in.its(e), in.engine.at(e)
+	if s == nil {
+		return
+	}
 	if s.read {
 		s.localAt = at
 	}
@@ -289,7 +304,7 @@ func (in *initiator) delivered(i int, at time.Duration) {
 		return // the end of the connection fails it with the rest
 	}
 	in.counts.moved(s.bytes, s.read)
-	in.complete(i, transport.Completion{ID: s.id, Stage: transport.Delivered, Bytes: s.bytes, Local: s.localAt, Delivered: at})
+	in.complete(int(e.Slot), transport.Completion{ID: s.id, Stage: transport.Delivered, Bytes: s.bytes, Local: s.localAt, Delivered: at})
 }
 
 // checkUsed reads back what carried the first transfer.

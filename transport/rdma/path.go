@@ -22,7 +22,7 @@ type laneUse struct {
 }
 
 // checkLane reads back which lanes the connection has and fails where one carries
-// data and does not belong. It runs on the engine's thread.
+// data and does not belong. It runs with the engine held.
 func (c *connection) checkLane(op ucx.Op, native bool) error {
 	ls, err := parseLanes(c.engine.worker.Describe())
 	if err != nil {

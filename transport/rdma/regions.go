@@ -82,7 +82,7 @@ func (c *connection) Register(m transport.Memory) (transport.Region, error) {
 	return transport.Region{ID: r.id, Size: r.size}, nil
 }
 
-// register runs on the engine's thread.
+// register runs with the engine held.
 func (c *connection) register(b []byte) (*region, error) {
 	t := &c.regions
 	t.mu.Lock()
@@ -137,7 +137,7 @@ func (c *connection) deregister(id uint32) (err error) {
 	return err
 }
 
-// unregister runs on the engine's thread.
+// unregister runs with the engine held.
 func (c *connection) unregister(id uint32) error {
 	t := &c.regions
 	t.mu.Lock()
@@ -160,7 +160,7 @@ func (c *connection) unregister(id uint32) error {
 	return c.drop(span{r.memory.Address, r.memory.Length})
 }
 
-// drop unmaps a span. It runs on the engine's thread with the table locked.
+// drop unmaps a span. It runs with the engine held and the table locked.
 func (c *connection) drop(s span) error {
 	m := c.regions.mappings[s]
 	delete(c.regions.mappings, s)
@@ -169,7 +169,7 @@ func (c *connection) drop(s span) error {
 }
 
 // unmapAll ends every registration once the endpoint has ended. What UCX made stays
-// until it is freed. It runs on the engine's thread.
+// until it is freed. It runs with the engine held.
 func (c *connection) unmapAll() {
 	c.regions.mu.Lock()
 	defer c.regions.mu.Unlock()
@@ -227,7 +227,7 @@ func (c *connection) Free(m transport.Memory) (err error) {
 	return err
 }
 
-// free runs on the engine's thread.
+// free runs with the engine held.
 func (c *connection) free(m transport.Memory) error {
 	c.regions.mu.Lock()
 	defer c.regions.mu.Unlock()

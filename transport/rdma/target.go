@@ -95,7 +95,7 @@ func (t *target) withdraw(id uint32) error {
 	}
 }
 
-// happened takes an event on the engine's thread.
+// happened takes an event, with the engine held.
 func (t *target) happened(e ucx.Event) {
 	n := transport.Notice{ID: e.ID, Op: transport.Write, Bytes: int64(e.Bytes), At: t.engine.at(e)}
 	switch e.Kind {
@@ -154,7 +154,7 @@ func (t *target) Notifications(ctx context.Context, into []transport.Notice) (in
 // maxNotices bounds what waits for Notifications.
 const maxNotices = 1 << 20
 
-// notices is the queue between the engine's thread and Notifications.
+// notices is the queue between the engine and Notifications.
 type notices struct {
 	some chan struct{} // full when there may be some
 	mu   sync.Mutex

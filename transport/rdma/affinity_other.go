@@ -1,6 +1,0 @@
-//go:build !linux
-
-package rdma
-
-// stayNear does nothing here.
-func stayNear(family, string) []int { return nil }
