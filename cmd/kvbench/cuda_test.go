@@ -301,6 +301,7 @@ func TestCUDAFailures(t *testing.T) {
 }
 
 // TestPIDNamespaces has the consumer in a PID namespace of its own, as in a container.
+// Memory crosses by file descriptor, or not at all.
 func TestPIDNamespaces(t *testing.T) {
 	unshare, err := exec.LookPath("unshare")
 	if err != nil || os.Geteuid() != 0 {
@@ -310,15 +311,31 @@ func TestPIDNamespaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	unshared := func(l launch) (addr string) {
+		p := l.startProgram(t, unshare, "--pid", "--fork", "--kill-child", self, "consumer", "--listen", "127.0.0.1:0")
+		addr, _ = listeningOn(p.stdout.await(t, "listening on"))
+		return addr
+	}
+	producer := func(l launch, addr string, more ...string) *process {
+		return l.start(t, with(with([]string{"producer", "--connect", addr}, small...), more...)...)
+	}
 	l := withDouble(t)
-	p := l.startProgram(t, unshare, "--pid", "--fork", "--kill-child", self, "consumer", "--listen", "127.0.0.1:0")
-	addr, _ := listeningOn(p.stdout.await(t, "listening on"))
+	addr := unshared(l)
 	for _, direction := range []string{"push", "pull"} {
-		args := with(with([]string{"producer", "--connect", addr, "--direction", direction}, small...), "--transport", "cuda")
-		l.start(t, args...).end(promptly).want(t, exitFailed, "CUDA IPC handles do not cross PID namespaces", "--pid=host (docker)", "hostPID: true")
+		out := filepath.Join(t.TempDir(), "run.json")
+		producer(l, addr, "--direction", direction, "--transport", "cuda", "--verify", "full", "--out", out).end(promptly).want(t, exitDone)
+		if d := readRun(t, out).Transport.Details; d["handles"] != "posix_fd" {
+			t.Errorf("%s between PID namespaces by %v", direction, d["handles"])
+		}
+	}
+	l = withDouble(t, "CUDA_DOUBLE_VMM=0") // which file descriptors need
+	addr = unshared(l)
+	for _, direction := range []string{"push", "pull"} {
+		producer(l, addr, "--direction", direction, "--transport", "cuda").end(promptly).
+			want(t, exitFailed, "CUDA IPC handles do not cross PID namespaces", "--pid=host (docker)", "hostPID: true", "no virtual memory management")
 	}
 	// Staging needs no handles.
-	l.start(t, with(with([]string{"producer", "--connect", addr}, small...), "--memory", "cuda:0")...).end(promptly).want(t, exitDone)
+	producer(l, addr, "--memory", "cuda:0").end(promptly).want(t, exitDone)
 }
 
 // TestTwoGPUs has producer and consumer on different devices, which reach each other
