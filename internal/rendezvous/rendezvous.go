@@ -295,8 +295,8 @@ func (l *Listener) Accept(ctx context.Context, as Role) (*Caller, error) {
 func (l *Listener) Close() error {
 	var err error
 	l.once.Do(func() {
+		err = l.net.Close() // first: whoever knows of the end finds nobody listening
 		close(l.closing)
-		err = l.net.Close()
 		l.mu.Lock()
 		for c := range l.open {
 			c.Close()

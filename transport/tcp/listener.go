@@ -109,8 +109,8 @@ func (l *listener) wait(ctx context.Context, from chan *connection) (*connection
 func (l *listener) Close() error {
 	var err error
 	l.once.Do(func() {
+		err = l.net.Close() // first: whoever knows of the end finds nobody listening
 		close(l.closing)
-		err = l.net.Close()
 		l.mu.Lock()
 		for c := range l.greeting {
 			c.Close()
@@ -146,10 +146,11 @@ func (l *listener) accept() {
 	for {
 		c, err := l.net.Accept()
 		if err != nil {
-			if isClosed(l.closing) {
+			select {
+			case <-l.closing:
 				return
+			case <-time.After(10 * time.Millisecond): // out of file descriptors, say: let some go
 			}
-			time.Sleep(10 * time.Millisecond) // out of file descriptors, say: let some go
 			continue
 		}
 		select {
