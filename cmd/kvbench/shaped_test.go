@@ -157,22 +157,25 @@ func TestQueueingOnShapedLink(t *testing.T) {
 		if utilization > 1 {
 			requests = "200"
 		}
-		run := shaped(t, "1gbit", 1500, "--model", "llama-3.1-8b", "--context", "16", "--requests", requests, "--calibrate", "off",
-			"--rate", fmt.Sprintf("%.3f/s", utilization/service))
-		l := run.Cells[0].Load
-		t.Logf("utilization %.2f (measured %.3f): mean response %.4g s, growth %.2f: %s", utilization, l.Utilization, l.ResponseMeanSeconds, l.Growth, l.Note)
-		if !within(l.Utilization, utilization, 0.15) { // 600 random gaps, and the host's pace
-			t.Errorf("utilization %.3f, want %.2f", l.Utilization, utilization)
-		}
-		if utilization > 1 {
-			if l.Stable || l.Growth < 1.5 || !strings.Contains(l.Note, "unstable") {
-				t.Errorf("a load of %.2f is called stable %v, growth %.2f: %s", utilization, l.Stable, l.Growth, l.Note)
+		oneOfSix(t, func() string {
+			run := shaped(t, "1gbit", 1500, "--model", "llama-3.1-8b", "--context", "16", "--requests", requests, "--calibrate", "off",
+				"--rate", fmt.Sprintf("%.3f/s", utilization/service))
+			l := run.Cells[0].Load
+			t.Logf("utilization %.2f (measured %.3f): mean response %.4g s, growth %.2f: %s", utilization, l.Utilization, l.ResponseMeanSeconds, l.Growth, l.Note)
+			switch {
+			case !within(l.Utilization, utilization, 0.15), // 600 random gaps, and the host's pace
+				(l.Utilization > 1) != (utilization > 1):
+				return fmt.Sprintf("utilization %.3f, want %.2f", l.Utilization, utilization)
+			case utilization > 1 && (l.Stable || l.Growth < 1.5 || !strings.Contains(l.Note, "unstable")):
+				return fmt.Sprintf("a load of %.2f is called stable %v, growth %.2f: %s", utilization, l.Stable, l.Growth, l.Note)
+			case utilization > 1:
+				return ""
 			}
-			continue
-		}
-		if wrong := unexplained(l); wrong != "" {
-			t.Errorf("utilization %.2f: mean response %.4g s, theory %.4g to %.4g s, %s: %q", utilization, l.ResponseMeanSeconds, *l.ResponseFCFSSeconds, *l.ResponsePSSeconds, wrong, l.Note)
-		}
+			if wrong := unexplained(l); wrong != "" {
+				return fmt.Sprintf("utilization %.2f: mean response %.4g s, theory %.4g to %.4g s, %s: %q", utilization, l.ResponseMeanSeconds, *l.ResponseFCFSSeconds, *l.ResponsePSSeconds, wrong, l.Note)
+			}
+			return ""
+		})
 	}
 }
 

@@ -46,7 +46,7 @@ type Remote struct{}
 func (*Worker) Address() ([]byte, error)                                 { return nil, ErrNotBuilt }
 func (*Worker) Connect([]byte) error                                     { return ErrNotBuilt }
 func (*Worker) Greet()                                                   {}
-func (*Worker) Stop()                                                    {}
+func (*Worker) Stop() bool                                               { return true }
 func (*Worker) Placed() bool                                             { return false }
 func (*Worker) Wait() bool                                               { return false }
 func (*Worker) Interrupt()                                               {}

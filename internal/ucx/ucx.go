@@ -215,9 +215,10 @@ func (w *Worker) Connect(address []byte) error {
 // other's, UCX has finished connecting them.
 func (w *Worker) Greet() { C.kvb_greet(w.w) }
 
-// Stop posts no more and gives no more events but Idle. What UCX holds goes on, and
-// the peer is answered.
-func (w *Worker) Stop() { C.kvb_stop(w.w) }
+// Stop posts no more, and nothing that happens after it is an event, but Idle. What UCX
+// holds goes on, and the peer is answered. It reports false where Events have to be
+// taken before it is called again, so that all that happened before it is told.
+func (w *Worker) Stop() (told bool) { return C.kvb_stop(w.w) == 0 }
 
 // Settle lets UCX end what ends without the peer, and reports whether it then holds
 // nothing.

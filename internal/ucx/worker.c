@@ -935,16 +935,22 @@ void kvb_greet(kvb_worker *w)
 	on_thread(w, greet, NULL);
 }
 
-static void stop(kvb_worker *w, void *unused)
+static int hand_over(kvb_worker *w);
+
+static void stop(kvb_worker *w, void *left)
 {
-	w->stopped = 1;
-	w->stopped_at = kvb_now();
-	w->event_count = 0;
+	if (!w->stopped) {
+		w->stopped = 1;
+		w->stopped_at = kvb_now();
+	}
+	*(int *)left = !hand_over(w);
 }
 
-void kvb_stop(kvb_worker *w)
+int kvb_stop(kvb_worker *w)
 {
-	on_thread(w, stop, NULL);
+	int left = 0;
+	on_thread(w, stop, &left);
+	return left;
 }
 
 static int idle(kvb_worker *w)

@@ -96,10 +96,11 @@ int kvb_worker_connect(kvb_worker *w, const void *address);
 // has the other's, UCX has finished connecting them.
 void kvb_greet(kvb_worker *w);
 
-// kvb_stop posts no more and gives no more events but KVB_IDLE. What UCX holds goes
-// on, and the peer is answered. kvb_settle lets UCX have a few turns to end what ends
+// kvb_stop posts no more, and nothing that happens after it is an event, but KVB_IDLE.
+// What UCX holds goes on, and the peer is answered. It reports whether the ring has no
+// room for what happened before: then take from it and call again. kvb_settle lets UCX have a few turns to end what ends
 // without the peer, and reports whether it holds nothing.
-void kvb_stop(kvb_worker *w);
+int kvb_stop(kvb_worker *w);
 int kvb_settle(kvb_worker *w);
 
 // kvb_worker_disconnect ends the endpoint of a stopped worker, after which no memory is

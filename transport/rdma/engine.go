@@ -22,7 +22,7 @@ type engine struct {
 
 	// mu holds the engine: one at a time calls the worker, or handles an event.
 	mu      sync.Mutex
-	drained func() // called once when UCX holds nothing; set when events are no longer wanted
+	drained func() // called once when UCX holds nothing
 	ended   bool   // the endpoint has
 	state   endState
 
@@ -83,20 +83,23 @@ func clockOffset() int64 {
 // take hands events to whom they are for.
 func (e *engine) take() {
 	defer close(e.taken)
-	var events [eventBatch]ucx.Event
 	for e.worker.Wait() {
-		n := e.worker.Events(events[:])
-		e.mu.Lock()
-		for _, event := range events[:n] {
-			switch {
-			case event.Kind == ucx.Idle:
-				e.drained()
-			case e.drained == nil:
-				e.handle(event)
-			}
-		}
-		e.mu.Unlock()
+		e.do(func() { e.handleSome() })
 	}
+}
+
+// handleSome handles events that wait, with the engine held, and returns how many.
+func (e *engine) handleSome() int {
+	var events [eventBatch]ucx.Event
+	n := e.worker.Events(events[:])
+	for _, event := range events[:n] {
+		if event.Kind == ucx.Idle {
+			e.drained()
+			continue
+		}
+		e.handle(event)
+	}
+	return n
 }
 
 // do runs f with the engine held. It reports false, without having run it, once the
@@ -111,8 +114,8 @@ func (e *engine) do(f func()) bool {
 	return true
 }
 
-// drain posts no more, handles no more events, and calls then once UCX holds nothing.
-// The peer is still answered.
+// drain posts no more and calls then once UCX holds nothing. What happened before it is
+// still handled, and nothing after it; the peer is still answered.
 func (e *engine) drain(then func()) {
 	e.do(func() {
 		e.drained = then
@@ -123,14 +126,16 @@ func (e *engine) drain(then func()) {
 // end ends the endpoint. peerGone says that the peer is no more, or has ended its own
 // worker.
 func (e *engine) end(peerGone bool) {
+	e.worker.Interrupt()
+	<-e.taken
 	e.do(func() {
 		if e.drained == nil {
 			e.drained = func() {}
 		}
-		e.worker.Stop()
+		for told, some := false, true; !told || some; some = e.handleSome() > 0 {
+			told = e.worker.Stop() // what was acknowledged is told
+		}
 	})
-	e.worker.Interrupt()
-	<-e.taken
 	e.life.Lock()
 	e.gone = true
 	e.life.Unlock()
