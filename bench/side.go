@@ -130,8 +130,8 @@ func (s *side) reach(i *initiator, worker int, await func(*region) error) (err e
 	return nil
 }
 
-// path returns what carried the data: the first worker's lane, since those of all
-// are of one kind, with the counters of all.
+// path returns what carried the data: the lane of the first worker that moved any,
+// since those of all are of one kind, with the counters of all.
 func (s *side) path() transport.Path {
 	var endpoints []transport.Endpoint
 	for _, i := range s.initiators {
@@ -146,6 +146,9 @@ func (s *side) path() transport.Path {
 		if n == 0 {
 			path = p
 			continue
+		}
+		if path.Counters.PayloadBytes == 0 && p.Counters.PayloadBytes > 0 {
+			path, p = p, path
 		}
 		path.Staging = addStaging(path.Staging, p.Staging)
 		path.Counters.Packets += p.Counters.Packets

@@ -59,3 +59,13 @@ const maxTransfer = 1 << 62
 func inside(offset, length, size int64) bool {
 	return offset >= 0 && length >= 0 && offset <= size && length <= size-offset
 }
+
+// Classify returns err in its own words, which errors.Is finds to be as too.
+func Classify(err, as error) error { return classified{err, as} }
+
+type classified struct {
+	error
+	as error
+}
+
+func (c classified) Unwrap() []error { return []error{c.error, c.as} }

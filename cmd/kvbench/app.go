@@ -71,7 +71,8 @@ func (a *app) run(ctx context.Context, args []string) int {
 	err := root.ExecuteContext(ctx)
 	status := exitStatus(err)
 	if err != nil {
-		fmt.Fprintf(a.err, "kvbench: %v\n", err)
+		// One line: several errors are joined by line ends.
+		fmt.Fprintf(a.err, "kvbench: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
 		if status == exitUsage {
 			fmt.Fprintln(a.err, "Run with --help to see what there is.")
 		}

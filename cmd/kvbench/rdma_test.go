@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"kvbench/internal/hostinfo"
+	"kvbench/results"
 	"kvbench/transport/rdma"
 )
 
@@ -80,6 +81,28 @@ func TestRDMALoopback(t *testing.T) {
 					r.Transport.Lane, r.Transport.Protocol, r.Transport.Emulated, belongs[c.lane], c.path, c.emulated)
 			}
 		})
+	}
+}
+
+// TestRDMAPath: each side's result names how the data went, also where the first of
+// several connections carried none, and where memory that UCX did not make has puts
+// emulated on the side that only serves them.
+func TestRDMAPath(t *testing.T) {
+	needUCX(t)
+	run := func(l launch, args ...string) results.Transport {
+		out := filepath.Join(t.TempDir(), "run.json")
+		l.start(t, with(with([]string{"loopback", "--transport", "rdma", "--lane", "shm", "--out", out}, small...), args...)...).end(patience).want(t, exitDone)
+		return readRun(t, out).Transport
+	}
+	r := run(launch{}, "--concurrency", "4", "--requests", "1", "--warmup", "0", "--calibrate", "off")
+	if r.Protocol != "put" || r.Emulated || r.Consumer.Protocol != "put" {
+		t.Errorf("one request over four connections: by %q, emulated %v; the consumer says %q", r.Protocol, r.Emulated, r.Consumer.Protocol)
+	}
+	for _, direction := range []string{"push", "pull"} {
+		r := run(withDouble(t), "--memory", "cuda:0", "--direction", direction)
+		if want := "put emulated by active messages"; r.Protocol != want || !r.Emulated || r.Consumer.Protocol != want || !r.Consumer.Emulated {
+			t.Errorf("staged, %s: by %q, emulated %v; the consumer says %q, %v", direction, r.Protocol, r.Emulated, r.Consumer.Protocol, r.Consumer.Emulated)
+		}
 	}
 }
 

@@ -305,22 +305,14 @@ func (c *connection) happened(e ucx.Event) {
 func translate(err error) error {
 	switch {
 	case errors.Is(err, rendezvous.ErrClosed):
-		return translated{err, transport.ErrClosed}
+		return transport.Classify(err, transport.ErrClosed)
 	case errors.Is(err, rendezvous.ErrProtocol):
-		return translated{err, transport.ErrProtocol}
+		return transport.Classify(err, transport.ErrProtocol)
 	case errors.Is(err, rendezvous.ErrPeer):
-		return translated{err, transport.ErrPeer}
+		return transport.Classify(err, transport.ErrPeer)
 	}
 	return err
 }
-
-// translated is an error that is one of the contract's too, in words of its own.
-type translated struct {
-	error
-	contract error
-}
-
-func (t translated) Unwrap() []error { return []error{t.error, t.contract} }
 
 // describe says of any end of a connection which of the contract's errors it is.
 func describe(err error) error {

@@ -227,6 +227,8 @@ func explain(err error, f family, device string) error {
 	switch e.Status {
 	case ucx.StatusNoDevice, ucx.StatusUnreachable:
 		return unavailable(f, "UCX finds no such lane between the two sides%s (%v); kvbench devices lists what there is on each", from, e)
+	case ucx.StatusNoResource:
+		return unavailable(f, "UCX%s: %v; look at the limit of open files (ulimit -n) and at the size of /dev/shm (docker: --shm-size)", from, e)
 	case ucx.StatusNoMemory, ucx.StatusIO:
 		return unavailable(f, "UCX cannot use the device%s (%v); %s", from, e, lockAdvice(hostinfo.LockLimit(), 0))
 	}

@@ -108,7 +108,9 @@ func (t *target) happened(e ucx.Event) {
 	}
 	if !t.readBack && n.Bytes > 0 {
 		t.readBack = true
-		if err := t.checkLane(t.servedBy(n.Op), true); err != nil {
+		op := t.servedBy(n.Op)
+		native := op == ucx.ActiveMessage || !t.family.ownMemory || t.regions.advertisedOwn()
+		if err := t.checkLane(op, native); err != nil {
 			t.fail(err)
 			return
 		}

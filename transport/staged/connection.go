@@ -242,11 +242,11 @@ func describe(err error) error {
 func translate(err error) error {
 	switch {
 	case errors.Is(err, rendezvous.ErrClosed):
-		return fmt.Errorf("%w: %w", transport.ErrClosed, err)
+		return transport.Classify(err, transport.ErrClosed)
 	case errors.Is(err, rendezvous.ErrProtocol):
-		return fmt.Errorf("%w: %w", transport.ErrProtocol, err)
+		return transport.Classify(err, transport.ErrProtocol)
 	case errors.Is(err, rendezvous.ErrPeer):
-		return fmt.Errorf("%w: %w", transport.ErrPeer, err)
+		return transport.Classify(err, transport.ErrPeer)
 	}
 	return err
 }
