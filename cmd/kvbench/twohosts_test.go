@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -165,6 +166,11 @@ func TestPrintedCommand(t *testing.T) {
 // TestNetnsLinkCleansUp after each signal, and passes on what the client says.
 func TestNetnsLinkCleansUp(t *testing.T) {
 	needTwoHosts(t)
+	// A shell cannot trap what was ignored when it began, as signals are under nohup or
+	// in the background; what this process handles is not ignored by its children.
+	handled := make(chan os.Signal, 1)
+	signal.Notify(handled, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(handled)
 	for _, c := range []struct {
 		signal os.Signal
 		status int
