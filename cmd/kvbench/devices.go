@@ -72,23 +72,14 @@ func gpuLinks(devices []report.CUDADevice) []report.GPULink {
 	for i, d := range devices {
 		for _, peer := range devices[i+1:] {
 			l := report.GPULink{Ordinal: d.Ordinal, Peer: peer.Ordinal}
-			l.Link, l.Err = gpuLink(d.UUID, peer.UUID)
+			joined, err := nvml.Between(d.UUID, peer.UUID)
+			if l.Err = err; err == nil {
+				l.Link = joined.String()
+			}
 			links = append(links, l)
 		}
 	}
 	return links
-}
-
-func gpuLink(own, peer string) (string, error) {
-	library, err := nvml.Open()
-	if err != nil {
-		return "", err
-	}
-	l, err := library.Link(own, peer)
-	if err != nil {
-		return "", err
-	}
-	return l.String(), nil
 }
 
 // probe asks a transport whether it can be used here, and for its lanes.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"unsafe"
+
+	"kvbench/internal/dynlib"
 )
 
 // Device is a GPU that this process sees.
@@ -33,7 +35,7 @@ func (d *Driver) Device(ordinal int) (Device, error) {
 	if err := d.call(symDeviceGetName, uintptr(unsafe.Pointer(&name[0])), uintptr(len(name)-1), uintptr(dev.handle)); err != nil {
 		return dev, err
 	}
-	dev.Name = goString(&name[0])
+	dev.Name = dynlib.String(&name[0])
 	if err := d.call(symDeviceGetUUID, uintptr(unsafe.Pointer(&dev.UUID[0])), uintptr(dev.handle)); err != nil {
 		return dev, err
 	}
@@ -41,7 +43,7 @@ func (d *Driver) Device(ordinal int) (Device, error) {
 	if err := d.call(symDeviceGetPCIBusID, uintptr(unsafe.Pointer(&bus[0])), uintptr(len(bus)-1), uintptr(dev.handle)); err != nil {
 		return dev, err
 	}
-	dev.PCIBusID = goString(&bus[0])
+	dev.PCIBusID = dynlib.String(&bus[0])
 	var memory uintptr
 	if err := d.call(symDeviceTotalMem, uintptr(unsafe.Pointer(&memory)), uintptr(dev.handle)); err != nil {
 		return dev, err

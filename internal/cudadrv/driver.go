@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"unsafe"
+
+	"kvbench/internal/dynlib"
 )
 
 // libraryName is how every Linux distribution names the driver's library.
@@ -28,13 +30,13 @@ type Driver struct {
 var Open = sync.OnceValues(load)
 
 func load() (*Driver, error) {
-	library, err := openLibrary(libraryName)
+	library, err := dynlib.Open(libraryName)
 	if err != nil {
 		return nil, noDriver(err)
 	}
 	d := &Driver{contexts: make(map[int]*Context)}
 	for s := range symbolCount {
-		d.functions[s] = findSymbol(library, symbols[s].name)
+		d.functions[s] = dynlib.Find(library, symbols[s].name)
 	}
 	if f := d.functions[symIpcOpenMemHandle]; f != 0 {
 		d.openHandle = openHandleFunc(f)
@@ -93,14 +95,5 @@ func (d *Driver) text(s symbol, r Result) string {
 	if callC(d.functions[s], uintptr(r), uintptr(unsafe.Pointer(&text))) != success || text == nil {
 		return ""
 	}
-	return goString(text)
-}
-
-// goString copies a C string.
-func goString(p *byte) string {
-	n := 0
-	for *(*byte)(unsafe.Add(unsafe.Pointer(p), n)) != 0 {
-		n++
-	}
-	return string(unsafe.Slice(p, n))
+	return dynlib.String(text)
 }

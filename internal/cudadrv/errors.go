@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+
+	"kvbench/internal/dynlib"
 )
 
 var (
@@ -71,8 +73,8 @@ func versionString(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10
 
 // noDriver says why the library did not load.
 func noDriver(err error) error {
-	if errors.Is(err, ErrNotBuilt) {
-		return err
+	if errors.Is(err, dynlib.ErrNotBuilt) {
+		return ErrNotBuilt
 	}
 	return fmt.Errorf("%w: %s not found or not loadable (%w); install NVIDIA's driver, or start the container with access to its GPUs",
 		ErrNoDriver, libraryName, err)

@@ -2,10 +2,6 @@
 
 package cudadrv
 
-func openLibrary(string) (uintptr, error) { return 0, ErrNotBuilt }
-
-func findSymbol(uintptr, string) uintptr { return 0 }
-
 //go:uintptrescapes
 func callC(uintptr, ...uintptr) Result { return notInitialized }
 

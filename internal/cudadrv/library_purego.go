@@ -2,30 +2,7 @@
 
 package cudadrv
 
-import (
-	"runtime"
-
-	"github.com/ebitengine/purego"
-)
-
-// openLibrary loads a shared library for the life of the process.
-func openLibrary(name string) (uintptr, error) {
-	// What went wrong is kept by the C library for each thread.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	return purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_LOCAL)
-}
-
-// findSymbol returns a function's address, or 0 where the library lacks it.
-func findSymbol(library uintptr, name string) uintptr {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	address, err := purego.Dlsym(library, name)
-	if err != nil {
-		return 0
-	}
-	return address
-}
+import "github.com/ebitengine/purego"
 
 // callC calls a C function of integers and pointers that returns an int.
 //

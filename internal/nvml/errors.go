@@ -3,6 +3,8 @@ package nvml
 import (
 	"errors"
 	"fmt"
+
+	"kvbench/internal/dynlib"
 )
 
 var (
@@ -56,8 +58,8 @@ func (e *Error) Is(target error) bool { return e.Result == target }
 
 // noLibrary says why the library did not load. The linker's own words name it.
 func noLibrary(err error) error {
-	if errors.Is(err, ErrNotBuilt) {
-		return err
+	if errors.Is(err, dynlib.ErrNotBuilt) {
+		return ErrNotBuilt
 	}
 	return fmt.Errorf("%w: %w", ErrNoLibrary, err)
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"unsafe"
+
+	"kvbench/internal/dynlib"
 )
 
 // libraryName is how every Linux distribution names the library.
@@ -21,13 +23,13 @@ type Library struct {
 var Open = sync.OnceValues(load)
 
 func load() (*Library, error) {
-	library, err := openLibrary(libraryName)
+	library, err := dynlib.Open(libraryName)
 	if err != nil {
 		return nil, noLibrary(err)
 	}
 	l := &Library{}
 	for s := range symbolCount {
-		l.functions[s] = findSymbol(library, symbols[s])
+		l.functions[s] = dynlib.Find(library, symbols[s])
 	}
 	if err := l.call(symInit); err != nil {
 		return nil, err
@@ -60,10 +62,5 @@ func (l *Library) text(r Result) string {
 		return ""
 	}
 	// A constant of the library's: it lies outside Go's memory and stays.
-	p := *(*unsafe.Pointer)(unsafe.Pointer(&at))
-	n := 0
-	for *(*byte)(unsafe.Add(p, n)) != 0 {
-		n++
-	}
-	return string(unsafe.Slice((*byte)(p), n))
+	return dynlib.String(*(**byte)(unsafe.Pointer(&at)))
 }

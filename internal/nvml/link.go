@@ -31,6 +31,15 @@ type Topology struct {
 	text string
 }
 
+// Between opens NVML and finds what joins two GPUs: see Library.Link.
+func Between(own, peer string) (Link, error) {
+	library, err := Open()
+	if err != nil {
+		return Link{}, err
+	}
+	return library.Link(own, peer)
+}
+
 // Link finds what joins two different GPUs, given by their UUIDs. A failed call, or
 // one that the driver lacks, is an error: nothing is guessed. For one GPU the error
 // wraps ErrOneGPU: its NVLinks lead elsewhere.

@@ -146,6 +146,14 @@ int64_t kvb_now(void)
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+// signal_fd writes to an eventfd.
+static void signal_fd(int fd)
+{
+	uint64_t one = 1;
+	ssize_t n = write(fd, &one, sizeof one);
+	(void)n;  // full is as good as written
+}
+
 static void *must(void *memory)
 {
 	if (memory == NULL) {
@@ -1312,9 +1320,7 @@ static int hand_over(kvb_worker *w)
 	if (put != r->put) {
 		__atomic_store_n(&r->put, put, __ATOMIC_SEQ_CST);
 		if (__atomic_exchange_n(&r->listening, 0, __ATOMIC_SEQ_CST)) {
-			uint64_t one = 1;
-			ssize_t n = write(w->ring_fd, &one, sizeof one);
-			(void)n;  // the counter does not fill
+			signal_fd(w->ring_fd);
 		}
 	}
 	return w->event_count == 0;
@@ -1349,9 +1355,7 @@ void kvb_wake(kvb_worker *w)
 {
 	atomic_store(&w->wake, 1);
 	if (atomic_load(&w->asleep)) {
-		uint64_t one = 1;
-		ssize_t n = write(w->wake_fd, &one, sizeof one);
-		(void)n;  // full is as good as written
+		signal_fd(w->wake_fd);
 	}
 }
 

@@ -98,8 +98,9 @@ void kvb_greet(kvb_worker *w);
 
 // kvb_stop posts no more, and nothing that happens after it is an event, but KVB_IDLE.
 // What UCX holds goes on, and the peer is answered. It reports whether the ring has no
-// room for what happened before: then take from it and call again. kvb_settle lets UCX have a few turns to end what ends
-// without the peer, and reports whether it holds nothing.
+// room for what happened before: then take from it and call again. kvb_settle lets UCX
+// have a few turns to end what ends without the peer, and reports whether it holds
+// nothing.
 int kvb_stop(kvb_worker *w);
 int kvb_settle(kvb_worker *w);
 

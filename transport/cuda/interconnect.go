@@ -25,7 +25,7 @@ func between(own, peer cudadrv.UUID) interconnect {
 	if own == peer {
 		return interconnect{"cuda/same device (HBM copy)", map[string]any{"link": "same device"}}
 	}
-	l, err := askNVML(own, peer)
+	l, err := nvml.Between(own.String(), peer.String())
 	switch {
 	case err != nil:
 		return interconnect{"cuda/peer, link unknown: " + err.Error(), map[string]any{"link": "unknown"}}
@@ -35,14 +35,6 @@ func between(own, peer cudadrv.UUID) interconnect {
 	return interconnect{"cuda/" + l.String(), map[string]any{
 		"link": "pcie", "pcie_topology": l.Topology.Name, "pcie": l.Own, "peer_pcie": l.Peer,
 	}}
-}
-
-func askNVML(own, peer cudadrv.UUID) (nvml.Link, error) {
-	library, err := nvml.Open()
-	if err != nil {
-		return nvml.Link{}, err
-	}
-	return library.Link(own.String(), peer.String())
 }
 
 func nvlinkDetails(n nvml.NVLink) map[string]any {

@@ -1,0 +1,9 @@
+//go:build !linux || !(amd64 || arm64) || static
+
+package dynlib
+
+// Open returns ErrNotBuilt.
+func Open(string) (uintptr, error) { return 0, ErrNotBuilt }
+
+// Find finds nothing.
+func Find(uintptr, string) uintptr { return 0 }
