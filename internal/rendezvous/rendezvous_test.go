@@ -438,14 +438,15 @@ func FuzzHear(f *testing.F) {
 	f.Add(frame(introduction{Version: version, Secret: secret[:15], Role: Target}))
 	f.Add(frame(introduction{Version: version, Secret: secret, Role: "observer"}))
 	f.Add([]byte("\x00\x00\x00\x04null"))
+	f.Add([]byte("\x00\x00\x00\x04null, and more"))
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, said []byte) {
 		l := &Listener{addr: address{Secret: secret}, patience: patience, waiting: map[Role]chan *Caller{Initiator: nil, Target: nil}}
 		l.waiting[Initiator], l.waiting[Target] = make(chan *Caller), make(chan *Caller)
 		here, there := net.Pipe()
+		go io.Copy(io.Discard, there) // a refusal must not wait for what follows the introduction
 		go func() {
 			there.Write(said)
-			there.SetReadDeadline(time.Now()) // a refusal that nobody reads
 			there.Close()
 		}()
 		defer here.Close()
