@@ -226,6 +226,7 @@ func (r *run) connect(ctx context.Context, t transport.Transport) error {
 	if err := r.conn.Expect(kindReady, &done, r.plan.patience(r.cells)); err != nil {
 		return err
 	}
+	r.conn.KeepAlive()
 	r.outcome.Producer.Setup, r.outcome.Consumer.Setup = r.setup, done.Setup
 	r.outcome.Producer.CopyBytesPerSecond, r.outcome.Consumer.CopyBytesPerSecond = hostinfo.CopyRate(), done.CopyRate
 	return nil

@@ -20,7 +20,7 @@ func peerEnd(who string, err error) error {
 	switch {
 	case errors.Is(err, control.ErrRefused):
 		return fmt.Errorf("the %s gave up: %w", who, err)
-	case errors.Is(err, control.ErrClosed):
+	case errors.Is(err, control.ErrClosed), errors.Is(err, control.ErrSilent):
 		return fmt.Errorf("the %s went away: %w", who, err)
 	}
 	return err
@@ -149,7 +149,11 @@ func (s *session) connect(ctx context.Context, t transport.Transport) error {
 		}
 	}
 	s.setup.ConnectSeconds = s.connectTime(start)
-	return s.conn.Send(kindReady, ready{Setup: s.setup, CopyRate: hostinfo.CopyRate()})
+	if err := s.conn.Send(kindReady, ready{Setup: s.setup, CopyRate: hostinfo.CopyRate()}); err != nil {
+		return err
+	}
+	s.conn.KeepAlive()
+	return nil
 }
 
 // listen opens a place for data connections of a number of streams.

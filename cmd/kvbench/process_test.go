@@ -216,6 +216,28 @@ func TestSecondInterrupt(t *testing.T) {
 	p.end(promptly).want(t, exitFailed)
 }
 
+// TestStopped: a producer that stands still, whose sockets stay open, does not hold the
+// consumer's place for ever. Going on, it hears why it lost it.
+func TestStopped(t *testing.T) {
+	for _, direction := range []string{"push", "pull"} {
+		t.Run(direction, func(t *testing.T) {
+			t.Parallel()
+			serving, addr := consumer(t)
+			p := start(t, with([]string{"producer", "--connect", addr, "--direction", direction}, endless...)...)
+			serving.stderr.await(t, "tcp "+direction)
+			intoTheRun()
+			p.signal(syscall.SIGSTOP)
+			why := serving.stderr.await(t, ": nothing ")
+			if !strings.Contains(why, "the producer went away: nothing heard from the peer for 20s") && !(direction == "pull" && strings.Contains(why, "nothing moved for 10s")) {
+				t.Errorf("the consumer says %q", why)
+			}
+			goesOn(t, addr)
+			p.signal(syscall.SIGCONT)
+			p.end(promptly).want(t, exitFailed, "the consumer gave up")
+		})
+	}
+}
+
 // tinyDisk mounts a file system of a few pages and fills it.
 func tinyDisk(t *testing.T) string {
 	t.Helper()

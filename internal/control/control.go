@@ -17,6 +17,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -80,6 +81,19 @@ type Conn struct {
 	limit int
 
 	mu sync.Mutex // serializes writes
+
+	closing sync.Once
+	closed  chan struct{}
+
+	until   time.Time    // of Expect; zero is for ever
+	silence atomic.Int64 // ns that the peer may say nothing; 0 is for ever
+	woken   atomic.Bool  // Lost is to return
+}
+
+func newConn(c net.Conn) *Conn {
+	conn := &Conn{net: c, limit: greetingLimit, closed: make(chan struct{})}
+	conn.in = bufio.NewReader(reading{conn})
+	return conn
 }
 
 // Send sends a message.
@@ -102,6 +116,9 @@ func (c *Conn) Send(kind string, body any) error {
 // Receive waits for a message. A Refusal from the peer is returned as an error.
 func (c *Conn) Receive() (Message, error) {
 	m, err := readFrame(c.in, c.limit)
+	for err == nil && m.Kind == kindAlive {
+		m, err = readFrame(c.in, c.limit)
+	}
 	if err != nil {
 		return Message{}, err
 	}
@@ -118,10 +135,11 @@ func (c *Conn) Receive() (Message, error) {
 // Expect receives a message of one kind into v, within d; 0 waits for ever.
 func (c *Conn) Expect(kind string, v any, d time.Duration) error {
 	if d > 0 {
-		if err := c.net.SetReadDeadline(time.Now().Add(d)); err != nil {
-			return fmt.Errorf("wait for %q message: %w: %w", kind, ErrClosed, err)
-		}
-		defer c.net.SetReadDeadline(time.Time{})
+		c.until = time.Now().Add(d)
+		defer func() {
+			c.until = time.Time{}
+			c.net.SetReadDeadline(time.Time{})
+		}()
 	}
 	m, err := c.Receive()
 	if err != nil {
@@ -133,32 +151,14 @@ func (c *Conn) Expect(kind string, v any, d time.Duration) error {
 	return m.Decode(v)
 }
 
-// Lost waits until the peer has closed the channel, and returns ErrClosed; or
-// until it says something or the context ends, and returns nil. It is for a time
-// in which nobody receives: it must not run beside Receive or Expect.
-func (c *Conn) Lost(ctx context.Context) error {
-	woken := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(woken)
-		c.net.SetReadDeadline(time.Now())
-	})
-	_, err := c.in.Peek(1)
-	if !stop() {
-		<-woken
-		c.net.SetReadDeadline(time.Time{})
-		return nil
-	}
-	if err != nil {
-		return readError(err)
-	}
-	return nil
-}
-
 // Refuse tells the peer why this side will not go on.
 func (c *Conn) Refuse(r *Refusal) error { return c.Send(kindRefuse, r) }
 
 // Close closes the channel.
-func (c *Conn) Close() error { return c.net.Close() }
+func (c *Conn) Close() error {
+	c.closing.Do(func() { close(c.closed) })
+	return c.net.Close()
+}
 
 // LocalAddr returns this side's address.
 func (c *Conn) LocalAddr() net.Addr { return c.net.LocalAddr() }
@@ -169,7 +169,7 @@ func (c *Conn) RemoteAddr() net.Addr { return c.net.RemoteAddr() }
 // CloseOn closes the channel when the context ends. The function it returns
 // ends that watch.
 func (c *Conn) CloseOn(ctx context.Context) (stop func() bool) {
-	return context.AfterFunc(ctx, func() { c.net.Close() })
+	return context.AfterFunc(ctx, func() { c.Close() })
 }
 
 func writeFrame(w io.Writer, m Message, limit int) error {
@@ -207,6 +207,11 @@ func readFrame(r io.Reader, limit int) (Message, error) {
 	if err != nil {
 		return m, readError(err)
 	}
+	return decodeFrame(b)
+}
+
+// decodeFrame reads what a frame holds.
+func decodeFrame(b []byte) (m Message, err error) {
 	if err := json.Unmarshal(b, &m); err != nil {
 		return m, fmt.Errorf("%w: %w", ErrFrame, err)
 	}
@@ -217,8 +222,10 @@ func readFrame(r io.Reader, limit int) (Message, error) {
 }
 
 func readError(err error) error {
-	var timeout net.Error
-	if errors.As(err, &timeout) && timeout.Timeout() {
+	if errors.Is(err, ErrSilent) {
+		return err
+	}
+	if isTimeout(err) {
 		return fmt.Errorf("no answer from the peer: %w", err)
 	}
 	return fmt.Errorf("%w: %w", ErrClosed, err)

@@ -267,6 +267,75 @@ func TestLost(t *testing.T) {
 	}
 }
 
+// TestKeepAlive: a peer that is there is never silent, however long it says nothing
+// else, and one that is not is, in time. A long frame on a slow network is not silence.
+func TestKeepAlive(t *testing.T) {
+	t.Parallel()
+	serverTLS, clientTLS := testTLS(t)
+	const beat, silence = 20 * time.Millisecond, time.Second
+	for name, o := range map[string][2]Options{"plain": {}, "TLS": {{TLS: clientTLS}, {TLS: serverTLS}}} {
+		for _, c := range []struct {
+			name string
+			wait func(*Conn) error
+		}{
+			{"Receive", func(c *Conn) error { _, err := c.Receive(); return err }},
+			{"Expect", func(c *Conn) error { return c.Expect("late", new(int), time.Minute) }},
+			{"Lost", func(c *Conn) error { return c.Lost(context.Background()) }},
+		} {
+			t.Run(name+" "+c.name, func(t *testing.T) {
+				t.Parallel()
+				p, q, errP, errC := meet(t, o[0], o[1])
+				if errP != nil || errC != nil {
+					t.Fatal(errP, errC)
+				}
+				p.keepAlive(beat, silence)
+				q.keepAlive(time.Hour, silence) // says nothing
+				time.AfterFunc(2*silence, func() { p.Send("late", 1) })
+				start := time.Now()
+				if err := c.wait(q); err != nil || time.Since(start) < silence {
+					t.Errorf("while the peer is there: %v after %v", err, time.Since(start))
+				}
+				start = time.Now()
+				if err := c.wait(p); !errors.Is(err, ErrSilent) || time.Since(start) > 5*silence {
+					t.Errorf("while the peer is silent: %v after %v, want ErrSilent", err, time.Since(start))
+				}
+			})
+		}
+	}
+	t.Run("slow frame", func(t *testing.T) {
+		t.Parallel()
+		a, b := net.Pipe()
+		defer a.Close()
+		c := newConn(b)
+		defer c.Close()
+		c.keepAlive(time.Hour, silence)
+		go func() {
+			for _, b := range []byte("\x00\x00\x00\x0f{\"kind\":\"slow\"}") {
+				time.Sleep(silence / 10)
+				a.Write([]byte{b})
+			}
+		}()
+		if m, err := c.Receive(); err != nil || m.Kind != "slow" {
+			t.Errorf("received %q, %v", m.Kind, err)
+		}
+	})
+	t.Run("woken", func(t *testing.T) { // whenever its context ends, Lost returns
+		p, q, errP, errC := meet(t, Options{}, Options{})
+		if errP != nil || errC != nil {
+			t.Fatal(errP, errC)
+		}
+		p.keepAlive(time.Millisecond, time.Hour)
+		q.keepAlive(time.Millisecond, time.Hour)
+		for i := range 200 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%20)*100*time.Microsecond)
+			if err := q.Lost(ctx); err != nil {
+				t.Fatalf("Lost under an ended context: %v", err)
+			}
+			cancel()
+		}
+	})
+}
+
 // TestSilentPeer: a peer that says nothing is given up in time, and is said to be silent.
 func TestSilentPeer(t *testing.T) {
 	t.Parallel()

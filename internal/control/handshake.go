@@ -1,7 +1,6 @@
 package control
 
 import (
-	"bufio"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -89,7 +88,7 @@ type greeting func(c *Conn, o Options, binding []byte) error
 
 // greet runs one side of the handshake under the context.
 func greet(ctx context.Context, c net.Conn, o Options, g greeting) (*Conn, error) {
-	conn := &Conn{net: c, in: bufio.NewReader(c), limit: greetingLimit}
+	conn := newConn(c)
 	if deadline, ok := ctx.Deadline(); ok {
 		if err := c.SetReadDeadline(deadline); err != nil {
 			c.Close()
@@ -106,7 +105,7 @@ func greet(ctx context.Context, c net.Conn, o Options, g greeting) (*Conn, error
 	}()
 	stop()
 	if err != nil {
-		c.Close()
+		conn.Close()
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			err = fmt.Errorf("no answer from the peer within %v: %w", handshakeTimeout, ctx.Err())
 		} else if ctx.Err() != nil {
