@@ -223,10 +223,12 @@ func (in *initiator) Post(t transport.Transfer) error {
 	for part := range parts {
 		in.lanes[(first+part)%len(in.lanes)].jobs <- job{slot: i, part: part}
 	}
-	if isClosed(in.stopped) {
+	select {
+	case <-in.stopped:
 		// The connection may have failed what was outstanding just before this
 		// transfer joined it.
 		in.failOutstanding()
+	default:
 	}
 	return nil
 }

@@ -12,7 +12,6 @@ import (
 
 	"kvbench/internal/cudadrv"
 	"kvbench/internal/gpumem"
-	"kvbench/internal/rendezvous"
 	"kvbench/transport"
 )
 
@@ -165,7 +164,7 @@ func (c *connection) Err() error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return describe(c.err)
+	return transport.Ended(c.err)
 }
 
 // Close implements transport.Endpoint. When it returns, no registered memory is
@@ -228,34 +227,4 @@ func readFrame(r io.Reader, buf []byte) (frame, []byte, error) {
 		return f, nil, fmt.Errorf("%w: it closed the connection (%w)", transport.ErrPeer, err)
 	}
 	return f, follows, nil
-}
-
-// describe says of any end of a connection which of the contract's errors it is.
-func describe(err error) error {
-	if errors.Is(err, transport.ErrClosed) || errors.Is(err, transport.ErrPeer) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", transport.ErrPeer, err)
-}
-
-// translate says of the rendezvous' errors which of the contract's they are.
-func translate(err error) error {
-	switch {
-	case errors.Is(err, rendezvous.ErrClosed):
-		return transport.Classify(err, transport.ErrClosed)
-	case errors.Is(err, rendezvous.ErrProtocol):
-		return transport.Classify(err, transport.ErrProtocol)
-	case errors.Is(err, rendezvous.ErrPeer):
-		return transport.Classify(err, transport.ErrPeer)
-	}
-	return err
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }
