@@ -60,6 +60,16 @@ func inside(offset, length, size int64) bool {
 	return offset >= 0 && length >= 0 && offset <= size && length <= size-offset
 }
 
+// Classify returns err in its own words, which errors.Is finds to be as too.
+func Classify(err, as error) error { return classified{err, as} }
+
+type classified struct {
+	error
+	as error
+}
+
+func (c classified) Unwrap() []error { return []error{c.error, c.as} }
+
 // Ended returns why a connection ended, as its callers are told: ErrClosed, or what
 // wraps ErrPeer, whatever came between the two sides.
 func Ended(why error) error {

@@ -6,6 +6,13 @@ import (
 	"testing"
 )
 
+func TestClassify(t *testing.T) {
+	err := Classify(io.EOF, ErrPeer)
+	if !errors.Is(err, io.EOF) || !errors.Is(err, ErrPeer) || err.Error() != "EOF" {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestEnded(t *testing.T) {
 	for _, why := range []error{ErrClosed, errors.Join(ErrPeer, io.EOF)} {
 		if err := Ended(why); err != why {

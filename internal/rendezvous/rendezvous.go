@@ -165,7 +165,7 @@ func Dial(ctx context.Context, to []byte, as Role, hello, answer any, patience t
 		err = c.Receive(&back)
 	}
 	if err == nil && back.Refusal != "" {
-		err = fmt.Errorf("%w: it refused: %s", transport.ErrPeer, back.Refusal)
+		err = transport.Classify(errors.New("the peer refused: "+back.Refusal), transport.ErrPeer)
 	}
 	if err == nil {
 		err = readHello(back.Hello, answer)
@@ -178,7 +178,7 @@ func Dial(ctx context.Context, to []byte, as Role, hello, answer any, patience t
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
-		return nil, fmt.Errorf("meet peer: %w", err)
+		return nil, fmt.Errorf("meet the peer: %w", err)
 	}
 	return c, nil
 }

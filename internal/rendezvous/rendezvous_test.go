@@ -124,7 +124,7 @@ func TestRefuse(t *testing.T) {
 		t.Fatal(err)
 	}
 	caller.Refuse(errors.New("no room"))
-	if r := <-done; !errors.Is(r.err, transport.ErrPeer) || !strings.Contains(r.err.Error(), "it refused: no room") {
+	if r := <-done; !errors.Is(r.err, transport.ErrPeer) || !strings.Contains(r.err.Error(), "meet the peer: the peer refused: no room") {
 		t.Errorf("a dialler that is refused: %v", r.err)
 	}
 }

@@ -322,7 +322,7 @@ func TestOddHellos(t *testing.T) {
 			} else {
 				says(t, err, c.says)
 			}
-			says(t, <-dialled, "it refused", c.says)
+			says(t, <-dialled, "the peer refused", c.says)
 		})
 	}
 }
