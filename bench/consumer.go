@@ -127,7 +127,7 @@ func (c *Consumer) serveConn(ctx context.Context, nc net.Conn, places chan struc
 	defer conn.Close()
 	var plan Plan
 	if err := conn.Expect(kindPlan, &plan, setupTimeout); err != nil {
-		return false, err
+		return false, peerEnd("producer", " before it sent its plan", err)
 	}
 	// A run that is over takes a moment to give everything back: a producer that
 	// comes right behind another is not turned away for that.

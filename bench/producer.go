@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -140,7 +141,7 @@ func (r *run) run(ctx context.Context) (err error) {
 	}
 	if err != nil {
 		err = r.explain(ctx, err)
-		r.conn.Refuse(control.Refuse("failed", "%v", err))
+		r.conn.Refuse(control.Refuse(failedCode, "%v", err))
 		return err
 	}
 	if err := r.conn.Send(kindBye, struct{}{}); err != nil {
@@ -205,12 +206,13 @@ func (r *run) connect(ctx context.Context, t transport.Transport) error {
 	r.via = t
 	stop := r.conn.CloseOn(ctx)
 	defer stop()
-	if err := r.conn.Send(kindPlan, r.plan); err != nil {
-		return err
-	}
 	var a accept
-	if err := r.conn.Expect(kindAccept, &a, setupTimeout); err != nil {
-		return err
+	err := r.conn.Send(kindPlan, r.plan)
+	if err == nil {
+		err = r.conn.Expect(kindAccept, &a, setupTimeout)
+	}
+	if err != nil {
+		return peerEnd("consumer", " before it answered the plan", err)
 	}
 	r.outcome.Producer.Host = r.Host(hostinfo.PathAddr(r.conn))
 	r.outcome.Consumer.Host = a.Host
@@ -224,7 +226,7 @@ func (r *run) connect(ctx context.Context, t transport.Transport) error {
 	r.setup.ConnectSeconds = r.connectTime(start)
 	var done ready
 	if err := r.conn.Expect(kindReady, &done, r.plan.patience(r.cells)); err != nil {
-		return err
+		return peerEnd("consumer", settingUp, err)
 	}
 	r.conn.KeepAlive()
 	r.outcome.Producer.Setup, r.outcome.Consumer.Setup = r.setup, done.Setup
@@ -232,15 +234,23 @@ func (r *run) connect(ctx context.Context, t transport.Transport) error {
 	return nil
 }
 
-// whyUnconnected prefers the consumer's reason for giving up, which may be on its way, to
-// the end of the connection that it brought.
+// whyUnconnected prefers how the consumer left, which may be on its way, to the end of the
+// connection that this brought.
 func (r *run) whyUnconnected(err error) error {
 	if !errors.Is(err, transport.ErrPeer) {
-		return err
+		return peerEnd("consumer", settingUp, err)
 	}
-	var none struct{}
-	if said := r.conn.Expect(kindReady, &none, 500*time.Millisecond); errors.Is(said, control.ErrRefused) {
-		return fmt.Errorf("%w (%w)", said, err)
+	const patience = 500 * time.Millisecond
+	until := time.Now().Add(patience)
+	for left := patience; left > 0; left = time.Until(until) {
+		var ignored json.RawMessage
+		said := r.conn.Expect(kindReady, &ignored, left)
+		switch {
+		case errors.Is(said, control.ErrRefused), errors.Is(said, control.ErrClosed):
+			return fmt.Errorf("%w (%w)", peerEnd("consumer", settingUp, said), err)
+		case said != nil && !errors.Is(said, control.ErrFrame): // which is what it said before
+			return err
+		}
 	}
 	return err
 }
@@ -286,7 +296,7 @@ func (r *run) receive() error {
 	for {
 		m, err := r.conn.Receive()
 		if err != nil {
-			return peerEnd("consumer", err)
+			return peerEnd("consumer", "", err)
 		}
 		switch m.Kind {
 		case kindChecked:
@@ -323,7 +333,7 @@ func (r *run) await(ctx context.Context, kind string, v any) error {
 		return context.Cause(ctx)
 	}
 	if m.Kind != kind {
-		return fmt.Errorf("wait for %q message: got %q: %w", kind, m.Kind, control.ErrFrame)
+		return control.OutOfTurn(m.Kind, kind)
 	}
 	return m.Decode(v)
 }
@@ -353,11 +363,15 @@ func (r *run) explain(ctx context.Context, err error) error {
 		}
 		return err
 	}
-	if !errors.Is(err, transport.ErrPeer) {
+	broken := errors.Is(err, control.ErrClosed) // by whichever call met it first
+	if !broken && !errors.Is(err, transport.ErrPeer) {
 		return err
 	}
 	select {
 	case <-r.lost:
+		if broken {
+			return r.lostErr
+		}
 		return fmt.Errorf("%w (%w)", r.lostErr, err)
 	case <-time.After(500 * time.Millisecond):
 		return err

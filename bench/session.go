@@ -15,16 +15,29 @@ import (
 	"kvbench/transport"
 )
 
-// peerEnd says how a peer left the control channel: with a reason, or without.
-func peerEnd(who string, err error) error {
+// settingUp is what a peer is at between its plan, or its yes to one, and the first phase.
+const settingUp = " while it made its memory and connections ready"
+
+// peerEnd says how a peer left the control channel: with a reason, without, or by saying
+// nothing any more. when begins with a space, or is empty. A peer that will not have the
+// run at all says so in words of its own.
+func peerEnd(who, when string, err error) error {
+	var r *control.Refusal
 	switch {
-	case errors.Is(err, control.ErrRefused):
-		return fmt.Errorf("the %s gave up: %w", who, err)
-	case errors.Is(err, control.ErrClosed), errors.Is(err, control.ErrSilent):
-		return fmt.Errorf("the %s went away: %w", who, err)
+	case errors.As(err, &r) && r.Code != failedCode:
+		return err
+	case r != nil:
+		return fmt.Errorf("the %s gave up%s: %w", who, when, err)
+	case errors.Is(err, control.ErrClosed):
+		return fmt.Errorf("the %s went away%s: %w; see what it printed", who, when, err)
+	case errors.Is(err, control.ErrSilent):
+		return fmt.Errorf("the %s fell silent%s: %w; see what it printed, and whether it is stopped, or its host or the network between is gone", who, when, err)
 	}
 	return err
 }
+
+// failedCode is the code of a refusal that ends a run under way.
+const failedCode = "failed"
 
 // session is one run as the consumer sees it.
 type session struct {
@@ -92,7 +105,7 @@ func (s *session) run(ctx context.Context, t transport.Transport) (err error) {
 		wg.Wait()
 	}()
 	if err := s.connect(ctx, t); err != nil {
-		return err
+		return peerEnd("producer", settingUp, err)
 	}
 	stopped := context.AfterFunc(ctx, func() {
 		s.leave(context.Cause(ctx))
@@ -111,10 +124,10 @@ func (s *session) run(ctx context.Context, t transport.Transport) (err error) {
 	for {
 		bye, err := s.step(ctx, &wg, cancel)
 		if cause := context.Cause(ctx); cause != nil {
-			return cause
+			err = cause
 		}
 		if bye || err != nil {
-			return err
+			return peerEnd("producer", "", err)
 		}
 	}
 }
@@ -124,7 +137,7 @@ func (s *session) leave(why error) {
 	if errors.Is(why, context.Canceled) {
 		why = errors.New("it was stopped")
 	}
-	s.conn.Refuse(control.Refuse("failed", "%v", why))
+	s.conn.Refuse(control.Refuse(failedCode, "%v", why))
 }
 
 // connect accepts the workers' connections.
@@ -145,7 +158,7 @@ func (s *session) connect(ctx context.Context, t transport.Transport) error {
 	start := time.Now()
 	for range s.plan.Workers {
 		if err := s.acceptWorker(ctx, l); err != nil {
-			return fmt.Errorf("accept data connection: %w", err)
+			return err
 		}
 	}
 	s.setup.ConnectSeconds = s.connectTime(start)
@@ -192,24 +205,30 @@ func whileThere[T any](ctx context.Context, conn *control.Conn, accept func(cont
 	go func() {
 		defer close(done)
 		if err := conn.Lost(watch); err != nil {
-			cancel(fmt.Errorf("the producer went away: %w", err))
+			cancel(err)
 		}
 	}()
+	defer cancel(nil)
 	accepted, err := accept(ctx)
 	enough()
 	<-done
-	if cause := context.Cause(ctx); err != nil && cause != nil {
+	if err == nil {
+		return accepted, nil
+	}
+	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
-	cancel(nil)
-	return accepted, err
+	if errors.Is(err, control.ErrClosed) {
+		return accepted, err
+	}
+	return accepted, fmt.Errorf("accept data connection: %w", err)
 }
 
 // step handles one message. It reports whether the producer said goodbye.
 func (s *session) step(ctx context.Context, wg *sync.WaitGroup, cancel context.CancelCauseFunc) (bye bool, err error) {
 	m, err := s.conn.Receive()
 	if err != nil {
-		return false, peerEnd("producer", err)
+		return false, err
 	}
 	switch m.Kind {
 	case kindPhase:
@@ -311,7 +330,7 @@ func (s *session) untilPhaseEnd(ctx context.Context) (end phaseEnd, err error) {
 	for {
 		m, err := s.conn.Receive()
 		if err != nil {
-			return end, peerEnd("producer", err)
+			return end, err
 		}
 		switch m.Kind {
 		case kindRequest:

@@ -69,3 +69,12 @@ type classified struct {
 }
 
 func (c classified) Unwrap() []error { return []error{c.error, c.as} }
+
+// Ended returns why a connection ended, as its callers are told: ErrClosed, or what
+// wraps ErrPeer, whatever came between the two sides.
+func Ended(why error) error {
+	if errors.Is(why, ErrClosed) || errors.Is(why, ErrPeer) {
+		return why
+	}
+	return fmt.Errorf("%w: %w", ErrPeer, why)
+}

@@ -37,6 +37,8 @@ var (
 	ErrFrame = errors.New("not a kvbench control frame")
 	// ErrClosed is returned when the peer closed the channel.
 	ErrClosed = errors.New("peer closed the control channel")
+	// ErrSilent is returned when nothing came from the peer in time.
+	ErrSilent = errors.New("no answer from the peer")
 )
 
 // Refusal is why one side will not go on. It is sent to the peer, and is the
@@ -96,7 +98,7 @@ func newConn(c net.Conn) *Conn {
 	return conn
 }
 
-// Send sends a message.
+// Send sends a message. Its error wraps ErrClosed where the peer takes no more.
 func (c *Conn) Send(kind string, body any) error {
 	raw, err := json.Marshal(body)
 	if err != nil {
@@ -105,12 +107,9 @@ func (c *Conn) Send(kind string, body any) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.net.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
-		return fmt.Errorf("send %q message: %w: %w", kind, ErrClosed, err)
+		return fmt.Errorf("%w: %w", ErrClosed, err)
 	}
-	if err := writeFrame(c.net, Message{kind, raw}, c.limit); err != nil {
-		return fmt.Errorf("send %q message: %w", kind, err)
-	}
-	return nil
+	return writeFrame(c.net, Message{kind, raw}, c.limit)
 }
 
 // Receive waits for a message. A Refusal from the peer is returned as an error.
@@ -132,7 +131,8 @@ func (c *Conn) Receive() (Message, error) {
 	return m, nil
 }
 
-// Expect receives a message of one kind into v, within d; 0 waits for ever.
+// Expect receives a message of one kind into v, within d; 0 waits for ever. Its error
+// wraps ErrSilent where none came in time.
 func (c *Conn) Expect(kind string, v any, d time.Duration) error {
 	if d > 0 {
 		c.until = time.Now().Add(d)
@@ -143,12 +143,17 @@ func (c *Conn) Expect(kind string, v any, d time.Duration) error {
 	}
 	m, err := c.Receive()
 	if err != nil {
-		return fmt.Errorf("wait for %q message: %w", kind, err)
+		return err
 	}
 	if m.Kind != kind {
-		return fmt.Errorf("wait for %q message: got %q: %w", kind, m.Kind, ErrFrame)
+		return OutOfTurn(m.Kind, kind)
 	}
 	return m.Decode(v)
+}
+
+// OutOfTurn is the error of a message that came where another was due.
+func OutOfTurn(kind, due string) error {
+	return fmt.Errorf("got %q where %q was due: %w; use the same kvbench on both hosts", kind, due, ErrFrame)
 }
 
 // Refuse tells the peer why this side will not go on.
@@ -178,7 +183,7 @@ func writeFrame(w io.Writer, m Message, limit int) error {
 		return err
 	}
 	if len(b) > limit {
-		return fmt.Errorf("frame of %d bytes, limit %d: %w", len(b), limit, ErrFrame)
+		return fmt.Errorf("%q message of %d bytes, limit %d: %w", m.Kind, len(b), limit, ErrFrame)
 	}
 	buf := make([]byte, 4, 4+len(b))
 	binary.BigEndian.PutUint32(buf, uint32(len(b)))
@@ -226,7 +231,7 @@ func readError(err error) error {
 		return err
 	}
 	if isTimeout(err) {
-		return fmt.Errorf("no answer from the peer: %w", err)
+		return fmt.Errorf("%w: %w", ErrSilent, err)
 	}
 	return fmt.Errorf("%w: %w", ErrClosed, err)
 }

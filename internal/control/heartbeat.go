@@ -18,13 +18,10 @@ const (
 
 const kindAlive = "alive"
 
-// ErrSilent is returned when a peer that ought to say that it is there does not. Its
-// channel may still be open: a stopped process, or a host that vanished, closes nothing.
-var ErrSilent = errors.New("nothing heard from the peer")
-
 // KeepAlive has this side tell the peer that it is there until the channel is closed,
-// and Receive and Lost return ErrSilent where the peer does not. Both sides call it, at
-// the same point of the protocol.
+// and Receive and Lost return ErrSilent where the peer does not: a stopped process, or a
+// host that vanished, closes nothing. Both sides call it, at the same point of the
+// protocol.
 func (c *Conn) KeepAlive() { c.keepAlive(beat, silence) }
 
 func (c *Conn) keepAlive(beat, silence time.Duration) {
@@ -68,7 +65,7 @@ func (r reading) Read(b []byte) (int, error) {
 	}
 	n, err := r.net.Read(b)
 	if silence > 0 && isTimeout(err) && !r.woken.Load() {
-		err = fmt.Errorf("%w for %v: it was stopped, or its host or the network between is gone", ErrSilent, silence)
+		err = fmt.Errorf("%w for %v", ErrSilent, silence)
 	}
 	return n, err
 }

@@ -5,7 +5,9 @@
 // cannot notice. The dialler proves that it has the listener's address, which
 // holds a secret, so an address travels only on an authenticated channel.
 //
-// It is called by transports.
+// It is called by transports, and its errors are the contract's: transport.ErrPeer where
+// the peer cannot be reached, has gone or has refused, transport.ErrProtocol where it
+// sent something else than it should, transport.ErrClosed from a listener that was closed.
 package rendezvous
 
 import (
@@ -21,6 +23,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"kvbench/transport"
 )
 
 const (
@@ -28,17 +32,6 @@ const (
 	secretSize  = 16
 	maxFrame    = 1 << 20
 	maxGreeting = 64 // sockets that may be part way through an introduction at a time
-)
-
-var (
-	// ErrClosed is returned by a listener that was closed.
-	ErrClosed = errors.New("listener closed")
-
-	// ErrPeer is returned when the peer cannot be reached, has gone or has refused.
-	ErrPeer = errors.New("peer lost")
-
-	// ErrProtocol is returned when the peer sent something else than it should.
-	ErrProtocol = errors.New("protocol violation")
 )
 
 // Role is what the dialler of a connection is.
@@ -59,14 +52,14 @@ type address struct {
 func parseAddress(b []byte) (address, error) {
 	var a address
 	if err := json.Unmarshal(b, &a); err != nil {
-		return a, fmt.Errorf("read data address: %w: %w", ErrProtocol, err)
+		return a, fmt.Errorf("read data address: %w: %w", transport.ErrProtocol, err)
 	}
 	if len(a.Secret) != secretSize {
-		return a, fmt.Errorf("read data address: secret of %d bytes: %w", len(a.Secret), ErrProtocol)
+		return a, fmt.Errorf("read data address: secret of %d bytes: %w", len(a.Secret), transport.ErrProtocol)
 	}
 	_, port, err := net.SplitHostPort(a.HostPort)
 	if n, errPort := strconv.Atoi(port); err != nil || errPort != nil || n < 1 || n > 65535 {
-		return a, fmt.Errorf("read data address %q: %w", a.HostPort, ErrProtocol)
+		return a, fmt.Errorf("read data address %q: %w", a.HostPort, transport.ErrProtocol)
 	}
 	return a, nil
 }
@@ -93,34 +86,34 @@ func (c *Conn) Send(v any) error {
 		return err
 	}
 	if len(b) > maxFrame {
-		return fmt.Errorf("message of %d bytes: %w", len(b), ErrProtocol)
+		return fmt.Errorf("message of %d bytes: %w", len(b), transport.ErrProtocol)
 	}
 	frame := append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...)
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	if _, err := c.net.Write(frame); err != nil {
-		return fmt.Errorf("%w: %w", ErrPeer, err)
+		return fmt.Errorf("%w: %w", transport.ErrPeer, err)
 	}
 	return nil
 }
 
-// Receive waits for one message. Its error wraps ErrPeer where the socket ended
-// and ErrProtocol where the message is none.
+// Receive waits for one message. Its error wraps transport.ErrPeer where the socket ended
+// and transport.ErrProtocol where the message is none.
 func (c *Conn) Receive(v any) error {
 	var size [4]byte
 	if _, err := io.ReadFull(c.net, size[:]); err != nil {
-		return fmt.Errorf("%w: %w", ErrPeer, err)
+		return fmt.Errorf("%w: %w", transport.ErrPeer, err)
 	}
 	n := binary.BigEndian.Uint32(size[:])
 	if n > maxFrame {
-		return fmt.Errorf("message of %d bytes where %d are allowed: %w", n, maxFrame, ErrProtocol)
+		return fmt.Errorf("message of %d bytes where %d are allowed: %w", n, maxFrame, transport.ErrProtocol)
 	}
 	b := make([]byte, n)
 	if _, err := io.ReadFull(c.net, b); err != nil {
-		return fmt.Errorf("%w: %w", ErrPeer, err)
+		return fmt.Errorf("%w: %w", transport.ErrPeer, err)
 	}
 	if err := json.Unmarshal(b, v); err != nil {
-		return fmt.Errorf("read message: %w: %w", ErrProtocol, err)
+		return fmt.Errorf("read message: %w: %w", transport.ErrProtocol, err)
 	}
 	return nil
 }
@@ -158,7 +151,7 @@ func Dial(ctx context.Context, to []byte, as Role, hello, answer any, patience t
 	d := net.Dialer{Timeout: patience}
 	s, err := d.DialContext(ctx, "tcp", a.HostPort)
 	if err != nil {
-		return nil, fmt.Errorf("dial peer: %w: %w; data connections are arranged on a port of their own beside the control port, which a firewall must let through", ErrPeer, err)
+		return nil, fmt.Errorf("dial peer: %w: %w; data connections are arranged on a port of their own beside the control port, which a firewall must let through", transport.ErrPeer, err)
 	}
 	c := &Conn{net: s}
 	stop := context.AfterFunc(ctx, func() { s.Close() })
@@ -172,7 +165,7 @@ func Dial(ctx context.Context, to []byte, as Role, hello, answer any, patience t
 		err = c.Receive(&back)
 	}
 	if err == nil && back.Refusal != "" {
-		err = fmt.Errorf("%w: it refused: %s", ErrPeer, back.Refusal)
+		err = transport.Classify(errors.New("the peer refused: "+back.Refusal), transport.ErrPeer)
 	}
 	if err == nil {
 		err = readHello(back.Hello, answer)
@@ -185,7 +178,7 @@ func Dial(ctx context.Context, to []byte, as Role, hello, answer any, patience t
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
-		return nil, fmt.Errorf("meet peer: %w", err)
+		return nil, fmt.Errorf("meet the peer: %w", err)
 	}
 	return c, nil
 }
@@ -201,7 +194,7 @@ func (c *Caller) Hello(v any) error { return readHello(c.hello, v) }
 
 func readHello(b json.RawMessage, v any) error {
 	if err := json.Unmarshal(b, v); err != nil {
-		return fmt.Errorf("read hello: %w: %w", ErrProtocol, err)
+		return fmt.Errorf("read hello: %w: %w", transport.ErrProtocol, err)
 	}
 	return nil
 }
@@ -279,7 +272,7 @@ func (l *Listener) Address() []byte {
 }
 
 // Accept waits for a dialler of a role, in the order in which they came. Its error
-// is the context's, or ErrClosed.
+// is the context's, or transport.ErrClosed.
 func (l *Listener) Accept(ctx context.Context, as Role) (*Caller, error) {
 	select {
 	case c := <-l.waiting[as]:
@@ -287,7 +280,7 @@ func (l *Listener) Accept(ctx context.Context, as Role) (*Caller, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-l.closing:
-		return nil, ErrClosed
+		return nil, transport.ErrClosed
 	}
 }
 
@@ -393,5 +386,5 @@ func (l *Listener) hear(s net.Conn) (*Caller, Role, error) {
 		// Whoever accepts may take as long as it needs.
 		return caller, i.Role, s.SetDeadline(time.Time{})
 	}
-	return nil, "", ErrProtocol
+	return nil, "", transport.ErrProtocol
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"kvbench/transport"
 )
 
 const patience = 10 * time.Second
@@ -107,7 +109,7 @@ func TestMeet(t *testing.T) {
 		if err := errors.Join(conn.Close(), conn.Close()); err != nil {
 			t.Errorf("Close, twice: %v", err)
 		}
-		if err := r.conn.Receive(&word{}); !errors.Is(err, ErrPeer) {
+		if err := r.conn.Receive(&word{}); !errors.Is(err, transport.ErrPeer) {
 			t.Errorf("received from a peer that has closed: %v, want ErrPeer", err)
 		}
 		r.conn.Close()
@@ -122,7 +124,7 @@ func TestRefuse(t *testing.T) {
 		t.Fatal(err)
 	}
 	caller.Refuse(errors.New("no room"))
-	if r := <-done; !errors.Is(r.err, ErrPeer) || !strings.Contains(r.err.Error(), "it refused: no room") {
+	if r := <-done; !errors.Is(r.err, transport.ErrPeer) || !strings.Contains(r.err.Error(), "meet the peer: the peer refused: no room") {
 		t.Errorf("a dialler that is refused: %v", r.err)
 	}
 }
@@ -244,7 +246,7 @@ func TestDialSilent(t *testing.T) {
 	l := listen(t, patience)
 	start := time.Now()
 	_, err := Dial(t.Context(), l.Address(), Target, word{}, &word{}, 100*time.Millisecond)
-	if !errors.Is(err, ErrPeer) || time.Since(start) > patience/2 {
+	if !errors.Is(err, transport.ErrPeer) || time.Since(start) > patience/2 {
 		t.Errorf("after %v: %v, want ErrPeer", time.Since(start), err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -262,7 +264,7 @@ func TestDialNobody(t *testing.T) {
 	address := l.Address()
 	l.Close()
 	_, err := Dial(t.Context(), address, Target, word{}, &word{}, patience)
-	if !errors.Is(err, ErrPeer) || !strings.Contains(err.Error(), "firewall") {
+	if !errors.Is(err, transport.ErrPeer) || !strings.Contains(err.Error(), "firewall") {
 		t.Errorf("%v, want ErrPeer and what to look at", err)
 	}
 }
@@ -274,12 +276,12 @@ func TestOddAnswers(t *testing.T) {
 		answer []byte
 		want   error
 	}{
-		{"closed", nil, ErrPeer},
-		{"cut off", []byte{0, 0, 0, 9, '{'}, ErrPeer},
-		{"no JSON", []byte("\x00\x00\x00\x01}"), ErrProtocol},
-		{"too long", binary.BigEndian.AppendUint32(nil, maxFrame+1), ErrProtocol},
-		{"neither hello nor refusal", frame(introduction{Version: version}), ErrProtocol},
-		{"hello of another form", frame(introduction{Version: version, Hello: json.RawMessage(`[1]`)}), ErrProtocol},
+		{"closed", nil, transport.ErrPeer},
+		{"cut off", []byte{0, 0, 0, 9, '{'}, transport.ErrPeer},
+		{"no JSON", []byte("\x00\x00\x00\x01}"), transport.ErrProtocol},
+		{"too long", binary.BigEndian.AppendUint32(nil, maxFrame+1), transport.ErrProtocol},
+		{"neither hello nor refusal", frame(introduction{Version: version}), transport.ErrProtocol},
+		{"hello of another form", frame(introduction{Version: version, Hello: json.RawMessage(`[1]`)}), transport.ErrProtocol},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n, err := net.Listen("tcp", "127.0.0.1:0")
@@ -314,14 +316,14 @@ func TestSendBounds(t *testing.T) {
 	defer a.Close()
 	go io.Copy(io.Discard, b)
 	c := &Conn{net: a}
-	if err := c.Send(word{strings.Repeat("x", maxFrame)}); !errors.Is(err, ErrProtocol) {
+	if err := c.Send(word{strings.Repeat("x", maxFrame)}); !errors.Is(err, transport.ErrProtocol) {
 		t.Errorf("a message too long: %v, want ErrProtocol", err)
 	}
 	if err := c.Send(func() {}); err == nil {
 		t.Error("a function was sent")
 	}
 	b.Close()
-	if err := c.Send(word{}); !errors.Is(err, ErrPeer) {
+	if err := c.Send(word{}); !errors.Is(err, transport.ErrPeer) {
 		t.Errorf("to a peer that has gone: %v, want ErrPeer", err)
 	}
 }
@@ -347,10 +349,10 @@ func TestClose(t *testing.T) {
 	if d := time.Since(start); d > patience {
 		t.Errorf("Close took %v", d)
 	}
-	if err := <-accepted; !errors.Is(err, ErrClosed) {
+	if err := <-accepted; !errors.Is(err, transport.ErrClosed) {
 		t.Errorf("Accept: %v, want ErrClosed", err)
 	}
-	if r := <-done; !errors.Is(r.err, ErrPeer) {
+	if r := <-done; !errors.Is(r.err, transport.ErrPeer) {
 		t.Errorf("a dialler that was not accepted: %v, want ErrPeer", r.err)
 	}
 	if _, err := greeting.Read(make([]byte, 1)); err == nil {
@@ -420,10 +422,10 @@ func TestAddress(t *testing.T) {
 		"port 65536":   `{"host_port":"127.0.0.1:65536",` + secret + `}`,
 		"named port":   `{"host_port":"127.0.0.1:http",` + secret + `}`,
 	} {
-		if a, err := parseAddress([]byte(text)); !errors.Is(err, ErrProtocol) {
+		if a, err := parseAddress([]byte(text)); !errors.Is(err, transport.ErrProtocol) {
 			t.Errorf("%s: %+v, %v; want ErrProtocol", name, a, err)
 		}
-		if _, err := Dial(t.Context(), []byte(text), Target, word{}, &word{}, patience); !errors.Is(err, ErrProtocol) {
+		if _, err := Dial(t.Context(), []byte(text), Target, word{}, &word{}, patience); !errors.Is(err, transport.ErrProtocol) {
 			t.Errorf("%s: dialled with %v, want ErrProtocol", name, err)
 		}
 	}
@@ -473,7 +475,7 @@ func FuzzAddress(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, err := parseAddress(b)
 		if err != nil {
-			if !errors.Is(err, ErrProtocol) {
+			if !errors.Is(err, transport.ErrProtocol) {
 				t.Errorf("%v does not wrap ErrProtocol", err)
 			}
 			return

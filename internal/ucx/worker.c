@@ -2,18 +2,16 @@
 
 #define _GNU_SOURCE
 #include "worker.h"
+#include "events.h"
 #include "guard.h"
 #include "lib.h"
+#include "must.h"
+#include "thread.h"
 
-#include <poll.h>
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -83,28 +81,14 @@ struct rendezvous {
 	kvb_worker *worker;
 };
 
-// call is something that another thread asks this worker's to do, and waits for.
-struct call {
-	void (*f)(kvb_worker *w, void *arg);
-	void *arg;
-	int done;
-};
-
 struct kvb_worker {
 	// What other threads may touch.
-	pthread_t thread;
-	pthread_mutex_t lock;        // of what follows up to wake_fd
-	pthread_cond_t done;         // a call is
-	struct call *_Atomic call;
-	int wake_fd;
-	atomic_int wake, asleep;
-	atomic_ullong moved;
+	struct kvb_thread thread;
+	struct kvb_events events;
 	struct slot *_Atomic submitted;  // newest first
-	struct kvb_ring *ring;
-	int ring_fd;
+	atomic_ullong moved;
 
 	// The rest is the thread's.
-	int leaving;   // the thread is to end
 	int placed;    // the thread keeps to the processors it was given
 	int64_t spin;  // ns
 	ucp_context_h context;
@@ -126,9 +110,6 @@ struct kvb_worker {
 	struct message *replies, *last_reply;  // to send once UCX has returned
 	struct rendezvous *pending, *last_pending;
 
-	struct kvb_event *events;  // a ring of those that are not in the reader's yet
-	uint32_t event_count, event_first, event_capacity;
-
 	void **remotes;
 	uint32_t remote_count;
 	uint32_t requests;  // that UCX holds
@@ -146,71 +127,11 @@ int64_t kvb_now(void)
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-// signal_fd writes to an eventfd.
-static void signal_fd(int fd)
-{
-	uint64_t one = 1;
-	ssize_t n = write(fd, &one, sizeof one);
-	(void)n;  // full is as good as written
-}
-
-static void *must(void *memory)
-{
-	if (memory == NULL) {
-		abort();  // as the Go runtime does when memory is out
-	}
-	return memory;
-}
-
-static void put_event(kvb_worker *w, struct kvb_event e)
-{
-	if (w->event_count == w->event_capacity) {
-		uint32_t capacity = w->event_capacity * 2;
-		struct kvb_event *bigger = must(malloc(capacity * sizeof *bigger));
-		for (uint32_t i = 0; i < w->event_count; i++) {
-			bigger[i] = w->events[(w->event_first + i) % w->event_capacity];
-		}
-		free(w->events);
-		w->events = bigger;
-		w->event_first = 0;
-		w->event_capacity = capacity;
-	}
-	w->events[(w->event_first + w->event_count++) % w->event_capacity] = e;
-}
-
 static void emit(kvb_worker *w, struct kvb_event e)
 {
 	if (!w->stopped) {
-		put_event(w, e);
+		kvb_events_put(&w->events, e);
 	}
-}
-
-// on_thread has the worker's thread do something, and waits for it. One call at a time.
-static void on_thread(kvb_worker *w, void (*f)(kvb_worker *w, void *arg), void *arg)
-{
-	struct call c = {f, arg};
-	pthread_mutex_lock(&w->lock);
-	atomic_store(&w->call, &c);
-	kvb_wake(w);
-	while (!c.done) {
-		pthread_cond_wait(&w->done, &w->lock);
-	}
-	pthread_mutex_unlock(&w->lock);
-}
-
-// answer_call does what another thread waits for, if there is one.
-static void answer_call(kvb_worker *w)
-{
-	struct call *c = atomic_load(&w->call);
-	if (c == NULL) {
-		return;
-	}
-	atomic_store(&w->call, NULL);
-	c->f(w, c->arg);
-	pthread_mutex_lock(&w->lock);
-	c->done = 1;
-	pthread_cond_signal(&w->done);
-	pthread_mutex_unlock(&w->lock);
 }
 
 // attempt is a call of UCX for a worker that returns a status.
@@ -240,7 +161,7 @@ static void guarded(kvb_worker *w, void *arg)
 static ucs_status_t attempt(kvb_worker *w, ucs_status_t (*call)(kvb_worker *w, void *arg), void *arg)
 {
 	struct attempt a = {w, call, arg, UCS_ERR_ENDPOINT_TIMEOUT};
-	on_thread(w, guarded, &a);
+	kvb_thread_do(&w->thread, guarded, &a);
 	return a.status;
 }
 
@@ -752,12 +673,11 @@ static ucs_status_t new_worker(kvb_worker *w, const char **what)
 	return status;
 }
 
-// release frees what is this worker's own. Its ring_fd is the reader's to close.
+// release frees what is this worker's own. The events' fd is the reader's to close.
 static void release(kvb_worker *w)
 {
-	if (w->wake_fd >= 0) {
-		close(w->wake_fd);
-	}
+	kvb_thread_free(&w->thread);
+	kvb_events_free(&w->events);
 	for (uint32_t i = 0; i < w->slot_count; i++) {
 		free(w->slots[i].pieces);
 	}
@@ -775,8 +695,6 @@ static void release(kvb_worker *w)
 	}
 	free(w->remotes);
 	free(w->regions);
-	free(w->events);
-	free(w->ring);
 	free(w->arrivals);
 	free(w->slots);
 	free(w);
@@ -808,29 +726,11 @@ static void create(kvb_worker *w, void *arg)
 	}
 }
 
-static void *serve(void *arg);
-
-// start makes the thread. Signals are for the threads of the Go runtime to take, but
-// for those that a thread sends itself.
-static int start(kvb_worker *w)
-{
-	sigset_t all, before;
-	sigfillset(&all);
-	const int own[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
-	for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
-		sigdelset(&all, own[i]);
-	}
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	int failed = pthread_create(&w->thread, NULL, serve, w);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return failed;
-}
+static void serve(kvb_worker *w);
 
 int kvb_worker_new(const struct kvb_options *o, kvb_worker **out, const char **what)
 {
 	kvb_worker *w = must(calloc(1, sizeof *w));
-	pthread_mutex_init(&w->lock, NULL);
-	pthread_cond_init(&w->done, NULL);
 	w->slot_count = o->slots;
 	w->window = o->window;
 	w->spin = o->spin;
@@ -841,36 +741,33 @@ int kvb_worker_new(const struct kvb_options *o, kvb_worker **out, const char **w
 		w->slots[i].worker = w;
 		w->slots[i].number = i;
 	}
-	w->event_capacity = 64;
-	w->events = must(malloc(w->event_capacity * sizeof *w->events));
-	w->ring = must(calloc(1, sizeof *w->ring));
-	w->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	w->ring_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	*what = "eventfd";
 	struct create c = {o, what, UCS_ERR_NO_RESOURCE};
-	int ring_fd = w->ring_fd;
-	if (w->wake_fd < 0 || ring_fd < 0) {
+	*what = "eventfd";
+	int failed = kvb_thread_init(&w->thread, w, serve);
+	failed |= kvb_events_init(&w->events);  // whatever became of the other: release frees both
+	int fd = w->events.fd;
+	if (failed) {
 		release(w);
-	} else if (*what = "pthread_create", start(w) != 0) {
+	} else if (*what = "pthread_create", kvb_thread_start(&w->thread) != 0) {
 		release(w);
 	} else {
-		on_thread(w, create, &c);
+		kvb_thread_do(&w->thread, create, &c);
 		if (c.status == UCS_OK) {
 			*out = w;
 			return UCS_OK;
 		}
 		kvb_worker_free(w);
 	}
-	if (ring_fd >= 0) {
-		close(ring_fd);
+	if (fd >= 0) {
+		close(fd);
 	}
 	return c.status;
 }
 
 struct kvb_ring *kvb_worker_ring(kvb_worker *w, int *fd)
 {
-	*fd = w->ring_fd;
-	return w->ring;
+	*fd = w->events.fd;
+	return w->events.ring;
 }
 
 int kvb_worker_placed(kvb_worker *w)
@@ -940,10 +837,8 @@ static void greet(kvb_worker *w, void *unused)
 
 void kvb_greet(kvb_worker *w)
 {
-	on_thread(w, greet, NULL);
+	kvb_thread_do(&w->thread, greet, NULL);
 }
-
-static int hand_over(kvb_worker *w);
 
 static void stop(kvb_worker *w, void *left)
 {
@@ -951,13 +846,13 @@ static void stop(kvb_worker *w, void *left)
 		w->stopped = 1;
 		w->stopped_at = kvb_now();
 	}
-	*(int *)left = !hand_over(w);
+	*(int *)left = !kvb_events_hand_over(&w->events);
 }
 
 int kvb_stop(kvb_worker *w)
 {
 	int left = 0;
-	on_thread(w, stop, &left);
+	kvb_thread_do(&w->thread, stop, &left);
 	return left;
 }
 
@@ -1026,7 +921,7 @@ static void rest(kvb_worker *w, void *unused)
 void kvb_worker_abandon(kvb_worker *w)
 {
 	attempt(w, destroy_remotes, NULL);
-	on_thread(w, rest, NULL);
+	kvb_thread_do(&w->thread, rest, NULL);
 }
 
 static ucs_status_t destroy(kvb_worker *w, void *unused)
@@ -1041,15 +936,9 @@ static ucs_status_t destroy(kvb_worker *w, void *unused)
 	return UCS_OK;
 }
 
-static void leave(kvb_worker *w, void *unused)
-{
-	w->leaving = 1;
-}
-
 void kvb_worker_retire(kvb_worker *w)
 {
-	on_thread(w, leave, NULL);
-	pthread_join(w->thread, NULL);
+	kvb_thread_end(&w->thread);
 }
 
 void kvb_worker_free(kvb_worker *w)
@@ -1136,12 +1025,12 @@ static void set_region(kvb_worker *w, void *arg)
 
 void kvb_region_open(kvb_worker *w, uint32_t number, uint64_t address, uint64_t length)
 {
-	on_thread(w, set_region, &(struct opening){number, {address, length, 1}});
+	kvb_thread_do(&w->thread, set_region, &(struct opening){number, {address, length, 1}});
 }
 
 void kvb_region_close(kvb_worker *w, uint32_t number)
 {
-	on_thread(w, set_region, &(struct opening){.number = number});
+	kvb_thread_do(&w->thread, set_region, &(struct opening){.number = number});
 }
 
 struct import {
@@ -1247,22 +1136,7 @@ static void take_submitted(kvb_worker *w)
 	}
 }
 
-// The thread.
-
-// doze sleeps until kvb_wake is called, UCX has something if it is armed, or the time is over.
-static void doze(kvb_worker *w, int armed, int64_t sleep)
-{
-	atomic_store(&w->asleep, 1);
-	if (!atomic_load(&w->wake)) {
-		struct pollfd fds[2] = {{.fd = w->wake_fd, .events = POLLIN}, {.fd = w->event_fd, .events = POLLIN}};
-		struct timespec t = {.tv_sec = sleep / 1000000000, .tv_nsec = sleep % 1000000000};
-		ppoll(fds, armed ? 2 : 1, &t, NULL);
-	}
-	atomic_store(&w->asleep, 0);
-	uint64_t count;
-	ssize_t n = read(w->wake_fd, &count, sizeof count);
-	(void)n;  // empty most of the time
-}
+// What the thread does.
 
 // nap bounds a sleep, should a wake-up be lost. closing_nap is that of a worker that
 // has been stopped, for as long as either side may wait for the other to end: UCX
@@ -1279,15 +1153,15 @@ static ucs_status_t progress(kvb_worker *w, void *unused)
 	int64_t idle_since = 0;
 	for (;;) {
 		unsigned busy = 0, last = 1;
-		for (int i = 0; i < turns && (last || w->event_count == 0); i++) {
+		for (int i = 0; i < turns && (last || w->events.count == 0); i++) {
 			last = turn(w);
 			busy |= last;
 		}
 		int64_t now = kvb_now();
-		if (w->event_count >= KVB_RING / 4 || (w->event_count > 0 && (!last || now - w->events[w->event_first].at >= gathering))) {
+		if (w->events.count >= KVB_RING / 4 || (w->events.count > 0 && (!last || now - kvb_events_oldest(&w->events) >= gathering))) {
 			return UCS_OK;
 		}
-		if (atomic_exchange(&w->wake, 0)) {
+		if (kvb_thread_woken(&w->thread)) {
 			return UCS_OK;
 		}
 		if (busy) {
@@ -1301,62 +1175,33 @@ static ucs_status_t progress(kvb_worker *w, void *unused)
 			continue;
 		}
 		if (kvb_lib.ucp_worker_arm(w->worker) == UCS_OK) {  // else there is something already
-			doze(w, 1, w->stopped && now - w->stopped_at < closing ? closing_nap : nap);
+			kvb_thread_doze(&w->thread, w->event_fd, w->stopped && now - w->stopped_at < closing ? closing_nap : nap);
 		}
 		return UCS_OK;
 	}
 }
 
-// hand_over gives the reader what has happened. It reports whether there was room.
-static int hand_over(kvb_worker *w)
+// serve is a round of the thread, on which alone UCX is called for the worker.
+static void serve(kvb_worker *w)
 {
-	struct kvb_ring *r = w->ring;
-	uint32_t put = r->put, taken = __atomic_load_n(&r->taken, __ATOMIC_ACQUIRE);
-	while (w->event_count > 0 && put - taken < KVB_RING) {
-		r->events[put++ % KVB_RING] = w->events[w->event_first];
-		w->event_first = (w->event_first + 1) % w->event_capacity;
-		w->event_count--;
+	take_submitted(w);
+	int room = kvb_events_hand_over(&w->events);
+	if (w->worker == NULL || w->resting || w->broken || !room) {
+		// A reader that is behind holds up the peer, as it should.
+		kvb_thread_doze(&w->thread, -1, room ? nap : closing_nap);
+		kvb_thread_woken(&w->thread);
+		return;
 	}
-	if (put != r->put) {
-		__atomic_store_n(&r->put, put, __ATOMIC_SEQ_CST);
-		if (__atomic_exchange_n(&r->listening, 0, __ATOMIC_SEQ_CST)) {
-			signal_fd(w->ring_fd);
-		}
-	}
-	return w->event_count == 0;
-}
-
-// serve is the thread, on which alone UCX is called for the worker.
-static void *serve(void *arg)
-{
-	kvb_worker *w = arg;
-	for (;;) {
-		answer_call(w);
-		if (w->leaving) {
-			return NULL;
-		}
-		take_submitted(w);
-		int room = hand_over(w);
-		if (w->worker == NULL || w->resting || w->broken || !room) {
-			// A reader that is behind holds up the peer, as it should.
-			doze(w, 0, room ? nap : closing_nap);
-			atomic_store(&w->wake, 0);
-			continue;
-		}
-		guarded(w, &(struct attempt){w, progress});
-		if (w->stopped && !w->told_idle && idle(w)) {
-			w->told_idle = 1;
-			put_event(w, (struct kvb_event){.at = kvb_now(), .kind = KVB_IDLE});
-		}
+	guarded(w, &(struct attempt){w, progress});
+	if (w->stopped && !w->told_idle && idle(w)) {
+		w->told_idle = 1;
+		kvb_events_put(&w->events, (struct kvb_event){.at = kvb_now(), .kind = KVB_IDLE});
 	}
 }
 
 void kvb_wake(kvb_worker *w)
 {
-	atomic_store(&w->wake, 1);
-	if (atomic_load(&w->asleep)) {
-		signal_fd(w->wake_fd);
-	}
+	kvb_thread_wake(&w->thread);
 }
 
 uint64_t kvb_moved(kvb_worker *w)

@@ -86,7 +86,7 @@ func (c *connection) fail(err error) {
 	if c.err != nil {
 		return
 	}
-	c.err = describe(err)
+	c.err = transport.Ended(err)
 	// Whoever waits for the socket is let go.
 	_ = c.net.SetDeadline(time.Now())
 	close(c.closing)
@@ -94,9 +94,6 @@ func (c *connection) fail(err error) {
 
 // Err returns why the connection ended, or nil: ErrClosed, or what wraps ErrPeer.
 func (c *connection) Err() error {
-	if !isClosed(c.closing) {
-		return nil
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
@@ -129,14 +126,6 @@ func (c *connection) send(f frame) error {
 func peerError(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
 		return fmt.Errorf("%w: it closed the connection", transport.ErrPeer)
-	}
-	return fmt.Errorf("%w: %w", transport.ErrPeer, err)
-}
-
-// describe says of any end of a connection which of the contract's errors it is.
-func describe(err error) error {
-	if errors.Is(err, transport.ErrClosed) || errors.Is(err, transport.ErrPeer) {
-		return err
 	}
 	return fmt.Errorf("%w: %w", transport.ErrPeer, err)
 }

@@ -75,7 +75,7 @@ func TestImportByDescriptorFails(t *testing.T) {
 		{"out of memory", []string{"CUDA_DOUBLE_FAIL=cuMemAddressReserve:1:2"},
 			[]string{"open the peer's GPU memory", "CUDA_ERROR_OUT_OF_MEMORY (2)"}, true},
 		{"no virtual memory", []string{"CUDA_DOUBLE_VMM=0"},
-			[]string{"open the peer's GPU memory, which file descriptors share", "CUDA device 0 (Test double 0) has no virtual memory management"}, false},
+			[]string{"open the peer's GPU memory, which file descriptors share, at this side", "CUDA device 0 (Test double 0) has no virtual memory management"}, false},
 		{"old driver", []string{"LD_LIBRARY_PATH=" + old, "CUDA_DOUBLE_DRIVER=10010"},
 			[]string{"CUDA driver too old for cuMemCreate", "CUDA 10.2 or newer is needed"}, false},
 	} {
@@ -150,7 +150,7 @@ func TestNoLegacyHandles(t *testing.T) {
 	testdouble.Only(t)
 	for name, c := range map[string]struct{ env, want string }{
 		"shareable": {"", "the memory that the connection allocates is shared by file descriptors instead"},
-		"not":       {"CUDA_DOUBLE_VMM=0", "nor by file descriptor: CUDA device 0 (Test double 0) has no virtual memory management"},
+		"not":       {"CUDA_DOUBLE_VMM=0", "nor by file descriptor, at this side: CUDA device 0 (Test double 0) has no virtual memory management"},
 	} {
 		child := start(t, 0, "CUDA_DOUBLE_NO_LEGACY=0", c.env)
 		s := connectTo(t, child, transport.Config{})

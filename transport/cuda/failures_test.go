@@ -245,6 +245,29 @@ func TestCopyFails(t *testing.T) {
 	}
 }
 
+// TestCopyIsUnderWay ends an initiator with a copy added whose end cannot be waited for:
+// what the copy touches stays.
+func TestCopyIsUnderWay(t *testing.T) {
+	testdouble.Only(t)
+	// Copies begin late; the event after the first is refused, and so are the wait for the
+	// stream and its end, which in the double is a wait, too.
+	child := start(t, 0, "CUDA_DOUBLE_DELAY_US=100000", "CUDA_DOUBLE_FAIL=cuEventRecord:2:719,cuStreamSynchronize:1:719,cuStreamDestroy_v2:1:719")
+	s := connect(t, child, 0, transport.Config{})
+	remote := must(s.share(t))(t)
+	if err := s.initiator.Post(s.write(remote[0], 1)); err != nil {
+		t.Fatal(err)
+	}
+	says(t, wait(t, s.initiator).Err, transport.ErrPeer, "cuEventRecord", "CUDA error 719")
+	contains(t, s.initiator.Close(), "cuStreamSynchronize", "a copy may be under way still")
+	says(t, s.initiator.Deregister(s.local), transport.ErrBusy)
+	// Of memory of its own, by a copy that begins as late: had the first found its
+	// memory gone, the double would say so by now.
+	own := must(child.Alloc(16))(t)
+	if _, err := own.ReadAt(make([]byte, 16), 0); err != nil {
+		t.Errorf("after the copy: %v", err)
+	}
+}
+
 // write is a transfer of the whole region.
 func (s *session) write(to transport.RemoteRegion, id uint64) transport.Transfer {
 	return transport.Transfer{ID: id, Op: transport.Write, Local: s.local, Remote: to, Descriptors: []transport.Descriptor{{Length: 1 << 20}}}

@@ -175,7 +175,7 @@ func dial(ctx context.Context, to transport.Address, cfg transport.Config, as ro
 	}
 	if err := greet(c, h, cfg.PeerTimeout); err != nil {
 		c.Close()
-		return link{}, fmt.Errorf("greet listener: %w", err)
+		return link{}, fmt.Errorf("greet the peer: %w", err)
 	}
 	return link{driver, c.(*net.UnixConn), cfg, noHandles}, nil
 }
@@ -193,7 +193,7 @@ func greet(c net.Conn, h hello, timeout time.Duration) error {
 		return fmt.Errorf("%w: %w", transport.ErrPeer, err)
 	}
 	if a.Refused != "" {
-		return fmt.Errorf("it refused this connection: %s: %w", a.Refused, transport.ErrProtocol)
+		return transport.Classify(fmt.Errorf("the peer refused this connection: %s", a.Refused), transport.ErrProtocol)
 	}
 	return c.SetDeadline(time.Time{})
 }

@@ -223,10 +223,12 @@ func (in *initiator) Post(t transport.Transfer) error {
 	for part := range parts {
 		in.lanes[(first+part)%len(in.lanes)].jobs <- job{slot: i, part: part}
 	}
-	if isClosed(in.stopped) {
+	select {
+	case <-in.stopped:
 		// The connection may have failed what was outstanding just before this
 		// transfer joined it.
 		in.failOutstanding()
+	default:
 	}
 	return nil
 }
@@ -305,25 +307,31 @@ func (in *initiator) complete(i int, c transport.Completion) bool {
 
 // failOutstanding completes what can no longer be delivered.
 func (in *initiator) failOutstanding() {
-	err := in.Err()
+	err, held := in.Err(), errors.Is(in.closeErr, errUnderWay)
 	for i := range in.slots {
 		s := &in.slots[i]
 		if s.state.Load() == slotPosted {
+			if held {
+				s.local.acquire() // for good: Deregister says that it is in use
+			}
 			in.complete(i, transport.Completion{ID: s.transfer.ID, Stage: transport.Delivered, Bytes: s.bytes, Delivered: transport.Now(), Err: err})
 		}
 	}
 }
 
 // letGo ends the connection: copies under way end, and what was opened is closed. The
-// end of the socket then tells the target so.
+// end of the socket then tells the target so. Where copies cannot be waited for, the
+// error wraps errUnderWay, and what was opened stays so.
 func (in *initiator) letGo() error {
 	in.setting.Lock()
 	defer in.setting.Unlock()
-	var errs []error
-	if in.context != nil {
-		errs = append(errs, closeLanes(in.context, in.lanes))
+	if in.context == nil {
+		return in.unmap()
 	}
-	return errors.Join(append(errs, in.unmap())...)
+	if err := waitLanes(in.context, in.lanes); err != nil {
+		return err
+	}
+	return errors.Join(closeLanes(in.context, in.lanes), in.unmap())
 }
 
 // unmap closes every remote region that is open.

@@ -92,7 +92,26 @@ func newLane(c *cudadrv.Context, outstanding int, spin time.Duration) (l *lane, 
 	return l, nil
 }
 
-// closeLanes waits for the work of streams and gives them back.
+// errUnderWay is wrapped by the error of a wait for copies that failed. What they touch
+// is not given back then.
+var errUnderWay = errors.New("a copy may be under way still, so the memory that it touches is kept open until this process ends")
+
+// waitLanes waits for the work of streams. Its error wraps errUnderWay.
+func waitLanes(c *cudadrv.Context, lanes []*lane) error {
+	err := c.Do(func() error {
+		var errs []error
+		for _, l := range lanes {
+			errs = append(errs, l.stream.Synchronize())
+		}
+		return errors.Join(errs...)
+	})
+	if err != nil {
+		return fmt.Errorf("copy on CUDA device %d: %w: %w", c.Device.Ordinal, err, errUnderWay)
+	}
+	return nil
+}
+
+// closeLanes gives streams back, whose work has been waited for.
 func closeLanes(c *cudadrv.Context, lanes []*lane) error {
 	return c.Do(func() error {
 		var errs []error
@@ -100,7 +119,6 @@ func closeLanes(c *cudadrv.Context, lanes []*lane) error {
 			if l.stream == nil {
 				continue
 			}
-			errs = append(errs, l.stream.Synchronize())
 			for _, m := range l.marks {
 				errs = append(errs, m.begin.Close())
 				if m.end != nil {

@@ -144,7 +144,12 @@ func (l *listener) accept() {
 func (l *listener) enter(c net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if isClosed(l.closing) || len(l.greeting) == maxUnclaimed {
+	select {
+	case <-l.closing:
+		return false
+	default:
+	}
+	if len(l.greeting) == maxUnclaimed {
 		return false
 	}
 	l.greeting[c] = true
@@ -184,14 +189,5 @@ func (l *listener) admit(c *net.UnixConn) error {
 		return nil
 	default:
 		return fmt.Errorf("too many unclaimed connections: %w", transport.ErrProtocol)
-	}
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
 	}
 }

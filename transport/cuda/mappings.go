@@ -88,7 +88,7 @@ func useMapping(key mappingKey) *mapping {
 // askFor gets a file descriptor that the device can do something with.
 func askFor(c *cudadrv.Context, ask func() (*os.File, error)) (*os.File, error) {
 	if err := c.Driver().CheckShareable(c.Device); err != nil {
-		return nil, fmt.Errorf("open the peer's GPU memory, which file descriptors share: %w: %w", transport.ErrUnsupported, err)
+		return nil, fmt.Errorf("open the peer's GPU memory, which file descriptors share, at this side: %w: %w", transport.ErrUnsupported, err)
 	}
 	return ask()
 }

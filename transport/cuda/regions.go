@@ -84,6 +84,21 @@ type region struct {
 	released   chan struct{}
 }
 
+// confirm notes that the initiator has let go of a withdrawn region. It reports false
+// where the region was not withdrawn, or that was said before. One goroutine calls it.
+func (r *region) confirm() bool {
+	if !r.withdrawn() {
+		return false
+	}
+	select {
+	case <-r.released:
+		return false
+	default:
+		close(r.released)
+		return true
+	}
+}
+
 // regionTable is one side's registered memory.
 type regionTable struct {
 	mu   sync.Mutex

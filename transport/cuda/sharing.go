@@ -93,7 +93,7 @@ func (c *connection) export(on *cudadrv.Context, m transport.Memory) (cudadrv.Ex
 	switch {
 	case errors.Is(err, cudadrv.NotSupported):
 		if lacks := c.driver.CheckShareable(on.Device); lacks != nil {
-			return x, fmt.Errorf("%w: %w; nor by file descriptor: %w: use the transport tcp with GPU memory", transport.ErrUnsupported, err, lacks)
+			return x, fmt.Errorf("%w: %w; nor by file descriptor, at this side: %w: use the transport tcp with GPU memory", transport.ErrUnsupported, err, lacks)
 		}
 		return x, fmt.Errorf("%w: %w; the memory that the connection allocates is shared by file descriptors instead", transport.ErrUnsupported, err)
 	case err == nil && !x.Shareable && c.noHandles != nil:

@@ -138,10 +138,9 @@ func (t *target) handle(f frame) error {
 		return t.giveDescriptor(f.region)
 	case frameClosed:
 		r := t.regions.get(f.region)
-		if r == nil || !r.withdrawn() || isClosed(r.released) {
+		if r == nil || !r.confirm() {
 			return fmt.Errorf("peer closed region %d, which was not withdrawn: %w", f.region, transport.ErrProtocol)
 		}
-		close(r.released)
 		return nil
 	}
 	return fmt.Errorf("frame type %d sent to a target: %w", f.typ, transport.ErrProtocol)

@@ -156,7 +156,7 @@ func (c *connection) listen(hear func(message) error) {
 		switch {
 		case err != nil:
 			c.gone.Store(true)
-			c.fail(translate(err))
+			c.fail(err)
 			return
 		case m.Drained:
 			c.fail(fmt.Errorf("%w: it ended the connection", transport.ErrPeer)) // if it has not said so before
@@ -255,9 +255,6 @@ func (c *connection) fail(err error) {
 
 // Err returns why the connection ended, or nil.
 func (c *connection) Err() error {
-	if !isClosed(c.closing) {
-		return nil
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
@@ -298,35 +295,5 @@ func (c *connection) happened(e ucx.Event) {
 		c.fail(fmt.Errorf("%w: UCX gave up on the connection, and says why on standard error", transport.ErrPeer))
 	case ucx.Violation:
 		c.fail(fmt.Errorf("the peer sent a message that does not fit: %w", transport.ErrProtocol))
-	}
-}
-
-// translate says of the socket's errors which of the contract's they are.
-func translate(err error) error {
-	switch {
-	case errors.Is(err, rendezvous.ErrClosed):
-		return transport.Classify(err, transport.ErrClosed)
-	case errors.Is(err, rendezvous.ErrProtocol):
-		return transport.Classify(err, transport.ErrProtocol)
-	case errors.Is(err, rendezvous.ErrPeer):
-		return transport.Classify(err, transport.ErrPeer)
-	}
-	return err
-}
-
-// describe says of any end of a connection which of the contract's errors it is.
-func describe(err error) error {
-	if errors.Is(err, transport.ErrClosed) || errors.Is(err, transport.ErrPeer) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", transport.ErrPeer, err)
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"slices"
@@ -156,22 +155,6 @@ func TestSocket(t *testing.T) {
 			t.Errorf("%v, gone %v", conn.Err(), conn.gone.Load())
 		}
 	})
-}
-
-// TestTranslate: an error of the socket's is the contract's, and says it once.
-func TestTranslate(t *testing.T) {
-	for own, contract := range map[error]error{
-		rendezvous.ErrClosed: transport.ErrClosed, rendezvous.ErrProtocol: transport.ErrProtocol, rendezvous.ErrPeer: transport.ErrPeer,
-	} {
-		err := translate(fmt.Errorf("meet: %w", own))
-		if !errors.Is(err, own) || !errors.Is(err, contract) || err.Error() != "meet: "+own.Error() {
-			t.Errorf("%v became %v", own, err)
-		}
-	}
-	other := errors.New("something else")
-	if err := translate(other); err != other {
-		t.Errorf("became %v", err)
-	}
 }
 
 func frameOf(s string) string {
@@ -339,7 +322,7 @@ func TestOddHellos(t *testing.T) {
 			} else {
 				says(t, err, c.says)
 			}
-			says(t, <-dialled, "it refused", c.says)
+			says(t, <-dialled, "the peer refused", c.says)
 		})
 	}
 }

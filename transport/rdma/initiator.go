@@ -340,7 +340,7 @@ func (in *initiator) complete(i int, c transport.Completion) {
 
 // failOutstanding completes what can no longer be delivered.
 func (in *initiator) failOutstanding() {
-	err := describe(in.Err())
+	err := transport.Ended(in.Err())
 	for i := range in.slots {
 		if s := &in.slots[i]; s.posted.Load() {
 			in.complete(i, transport.Completion{ID: s.id, Stage: transport.Delivered, Bytes: s.bytes, Delivered: transport.Now(), Err: err})

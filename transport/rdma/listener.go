@@ -30,7 +30,7 @@ func (t Transport) Listen(ctx context.Context, cfg transport.Config) (transport.
 	}
 	l, err := rendezvous.Listen(ctx, cfg.Listen, cfg.Advertise, greetTimeout)
 	if err != nil {
-		return nil, translate(err)
+		return nil, err
 	}
 	return &listener{l, cfg, f}, nil
 }
@@ -70,7 +70,7 @@ func (l *listener) AcceptInitiator(ctx context.Context) (transport.Initiator, er
 func (l *listener) answer(ctx context.Context, as rendezvous.Role, adopt func(*connection)) error {
 	caller, err := l.Accept(ctx, as)
 	if err != nil {
-		return translate(err)
+		return err
 	}
 	c, err := l.met(caller, adopt)
 	if err != nil {
@@ -85,7 +85,7 @@ func (l *listener) answer(ctx context.Context, as rendezvous.Role, adopt func(*c
 func (l *listener) met(caller *rendezvous.Caller, adopt func(*connection)) (*connection, error) {
 	var peer hello
 	if err := caller.Hello(&peer); err != nil {
-		return nil, translate(err)
+		return nil, err
 	}
 	if peer.Outstanding < 1 || peer.Outstanding > maxOutstanding {
 		return nil, fmt.Errorf("%d transfers outstanding: %w", peer.Outstanding, transport.ErrProtocol)
@@ -152,9 +152,7 @@ func (t Transport) dial(ctx context.Context, addr transport.Address, cfg transpo
 	own, err := c.hello()
 	var peer hello
 	if err == nil {
-		if c.socket, err = rendezvous.Dial(ctx, addr, as, own, &peer, cfg.PeerTimeout); err != nil {
-			err = translate(err)
-		}
+		c.socket, err = rendezvous.Dial(ctx, addr, as, own, &peer, cfg.PeerTimeout)
 	}
 	if err == nil {
 		err = c.meet(peer)

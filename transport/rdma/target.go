@@ -83,7 +83,7 @@ func (t *target) withdraw(id uint32) error {
 	t.withdrawn[id] = done
 	t.mu.Unlock()
 	if err := t.socket.Send(message{Withdraw: id}); err != nil {
-		return translate(err)
+		return err
 	}
 	select {
 	case <-done:
@@ -147,7 +147,7 @@ func (t *target) Notifications(ctx context.Context, into []transport.Notice) (in
 			if n := t.notices.take(into); n > 0 {
 				return n, nil
 			}
-			return 0, describe(t.Err())
+			return 0, transport.Ended(t.Err())
 		}
 	}
 	return 0, nil

@@ -74,6 +74,12 @@ func calibrateCopies(c *cudadrv.Context, out, in *copier) error {
 	if err == nil {
 		err = in.calibrate(device)
 	}
+	if err != nil {
+		// It may have failed with copies launched.
+		if errWait := errors.Join(out.wait(), in.wait()); errWait != nil {
+			return errors.Join(err, errWait)
+		}
+	}
 	return errors.Join(err, device.Free())
 }
 

@@ -12,7 +12,6 @@ import (
 
 	"kvbench/internal/cudadrv"
 	"kvbench/internal/gpumem"
-	"kvbench/internal/rendezvous"
 	"kvbench/transport"
 )
 
@@ -91,23 +90,32 @@ func (c *connection) supervise(last func()) {
 		c.farewell()
 		c.socket.Close()
 		c.closeErr = c.release()
-		c.regions.end()
+		c.regions.end(errors.Is(c.closeErr, errUnderWay))
 		close(c.stopped)
 		last()
 		close(c.dead)
 	}()
 }
 
-// release waits for the goroutines, which have been told to end, gives back what the
-// connection holds of the device, and ends the inner connection, whose the ring is to
-// write to until then.
+// release waits for the goroutines, which have been told to end, and for their copies,
+// gives back what the connection holds of the device, and ends the inner connection,
+// whose the ring is to write to until then. Where copies cannot be waited for, the error
+// wraps errUnderWay, and the ring and the streams stay.
 func (c *connection) release() error {
 	c.wg.Wait()
-	var errs []error
+	var copiers []*copier
+	var waits, errs []error
 	for _, k := range []*copier{c.out, c.in} {
 		if k != nil {
-			errs = append(errs, k.close())
+			copiers = append(copiers, k)
+			waits = append(waits, k.wait())
 		}
+	}
+	if err := errors.Join(waits...); err != nil {
+		return errors.Join(err, c.inner.Close())
+	}
+	for _, k := range copiers {
+		errs = append(errs, k.close())
 	}
 	if c.ring != nil {
 		errs = append(errs, c.ring.pinned.Unpin())
@@ -165,14 +173,18 @@ func (c *connection) Err() error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return describe(c.err)
+	return transport.Ended(c.err)
 }
 
 // Close implements transport.Endpoint. When it returns, no registered memory is
-// touched any more, and what Allocate made is freed.
+// touched any more, and what Allocate made is freed, unless the error says that a copy
+// may be under way still: then nothing is freed.
 func (c *connection) Close() error {
 	c.fail(transport.ErrClosed)
 	<-c.dead
+	if errors.Is(c.closeErr, errUnderWay) {
+		return c.closeErr
+	}
 	return errors.Join(c.closeErr, c.FreeAll())
 }
 
@@ -228,34 +240,4 @@ func readFrame(r io.Reader, buf []byte) (frame, []byte, error) {
 		return f, nil, fmt.Errorf("%w: it closed the connection (%w)", transport.ErrPeer, err)
 	}
 	return f, follows, nil
-}
-
-// describe says of any end of a connection which of the contract's errors it is.
-func describe(err error) error {
-	if errors.Is(err, transport.ErrClosed) || errors.Is(err, transport.ErrPeer) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", transport.ErrPeer, err)
-}
-
-// translate says of the rendezvous' errors which of the contract's they are.
-func translate(err error) error {
-	switch {
-	case errors.Is(err, rendezvous.ErrClosed):
-		return transport.Classify(err, transport.ErrClosed)
-	case errors.Is(err, rendezvous.ErrProtocol):
-		return transport.Classify(err, transport.ErrProtocol)
-	case errors.Is(err, rendezvous.ErrPeer):
-		return transport.Classify(err, transport.ErrPeer)
-	}
-	return err
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }

@@ -196,13 +196,28 @@ func (k *copier) explain(err error) error {
 	return fmt.Errorf("copy %s CUDA device %d: %w", what, k.context.Device.Ordinal, err)
 }
 
-// close waits for the stream's work and gives it back.
+// errUnderWay is wrapped by the error of a wait for copies that failed. What they touch
+// is not given back then.
+var errUnderWay = errors.New("a copy may be under way still, so the memory that it touches is kept until this process ends")
+
+// wait returns once nothing that was launched is under way. Its error wraps errUnderWay.
+func (k *copier) wait() error {
+	if k.stream == nil {
+		return nil
+	}
+	if err := k.context.Do(k.stream.Synchronize); err != nil {
+		return k.explain(fmt.Errorf("%w: %w", err, errUnderWay))
+	}
+	return nil
+}
+
+// close gives the stream back, whose work has been waited for.
 func (k *copier) close() error {
 	return k.context.Do(func() error {
 		if k.stream == nil {
 			return nil
 		}
-		errs := []error{k.stream.Synchronize()}
+		var errs []error
 		for _, m := range k.marks {
 			for _, e := range []*cudadrv.Event{m.begin, m.end} {
 				if e != nil {

@@ -128,10 +128,12 @@ func (in *initiator) Post(t transport.Transfer) error {
 		return err
 	}
 	in.queue <- i // has room for every slot
-	if isClosed(in.stopped) {
+	select {
+	case <-in.stopped:
 		// The connection may have failed what was outstanding just before this
 		// transfer joined it.
 		in.failOutstanding()
+	default:
 	}
 	return nil
 }

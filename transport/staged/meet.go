@@ -57,7 +57,7 @@ func (t Transport) Listen(ctx context.Context, cfg transport.Config) (transport.
 	}
 	l, err := rendezvous.Listen(ctx, cfg.Listen, cfg.Advertise, greetTimeout)
 	if err != nil {
-		return nil, translate(err)
+		return nil, err
 	}
 	return &listener{l, t.inner, cfg, c}, nil
 }
@@ -113,7 +113,7 @@ func (l *listener) AcceptInitiator(ctx context.Context) (transport.Initiator, er
 func (l *listener) accept(ctx context.Context, as rendezvous.Role, from func(context.Context, transport.Listener) (transport.Endpoint, error)) (*connection, *rendezvous.Conn, error) {
 	caller, err := l.Accept(ctx, as)
 	if err != nil {
-		return nil, nil, translate(err)
+		return nil, nil, err
 	}
 	cfg, inner, err := l.open(ctx, caller)
 	if err != nil {
@@ -123,7 +123,7 @@ func (l *listener) accept(ctx context.Context, as rendezvous.Role, from func(con
 	defer inner.Close()
 	socket, err := caller.Answer(answer{inner.Address()})
 	if err != nil {
-		return nil, nil, translate(err)
+		return nil, nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.PeerTimeout)
 	defer cancel()
@@ -142,7 +142,7 @@ func (l *listener) accept(ctx context.Context, as rendezvous.Role, from func(con
 func (l *listener) open(ctx context.Context, caller *rendezvous.Caller) (transport.Config, transport.Listener, error) {
 	var peer hello
 	if err := caller.Hello(&peer); err != nil {
-		return l.cfg, nil, translate(err)
+		return l.cfg, nil, err
 	}
 	if peer.Chunk != chunkBytes || peer.Places != ringPlaces || peer.Outstanding < 1 || peer.Outstanding > maxOutstanding {
 		return l.cfg, nil, fmt.Errorf("%d places of %d bytes, %d transfers outstanding: %w; use the same kvbench on both sides", peer.Places, peer.Chunk, peer.Outstanding, transport.ErrProtocol)
@@ -194,7 +194,7 @@ func (t Transport) dial(ctx context.Context, addr transport.Address, cfg transpo
 	var peer answer
 	socket, err := rendezvous.Dial(ctx, addr, as, hello{cfg.MaxOutstanding, chunkBytes, ringPlaces}, &peer, cfg.PeerTimeout)
 	if err != nil {
-		return nil, nil, translate(err)
+		return nil, nil, err
 	}
 	endpoint, err := to(ctx, peer.Inner, innerConfig(cfg))
 	if err != nil {
@@ -277,7 +277,7 @@ func (c *connection) introduce(ctx context.Context, steps func() error) error {
 	if err != nil && ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return translate(err)
+	return err
 }
 
 // abandon ends a connection that did not come about.

@@ -24,6 +24,7 @@ type regionTable struct {
 	byID  map[uint32]*region
 	idle  sync.Cond // a region's uses have come to 0, or the connection has ended
 	ended bool
+	held  bool // whatever was in use when the connection ended stays so
 }
 
 // Register implements transport.Endpoint. It costs nothing: the device's memory is
@@ -89,6 +90,9 @@ func (t *regionTable) acquire(id uint32) *region {
 func (t *regionTable) release(r *region) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.held {
+		return
+	}
 	if r.uses--; r.uses == 0 {
 		t.idle.Broadcast()
 	}
@@ -121,14 +125,19 @@ func (t *regionTable) withdraw(id uint32) error {
 	for r.uses > 0 && !t.ended {
 		t.idle.Wait()
 	}
+	if r.uses > 0 && t.held {
+		t.byID[id] = r
+		return fmt.Errorf("deregister region %d: %w", id, transport.ErrBusy)
+	}
 	return nil
 }
 
-// end says that no region is used any more, whatever was under way.
-func (t *regionTable) end() {
+// end says that no region is used any more, whatever was under way; or, with held, that
+// this is not known, and what was in use stays so.
+func (t *regionTable) end(held bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.ended = true
+	t.ended, t.held = true, held
 	t.idle.Broadcast()
 }
 

@@ -228,6 +228,83 @@ func TestRefusedRegion(t *testing.T) {
 	}
 }
 
+// start starts a process with the transport, of whose driver's calls some fail and whose
+// copies begin 100 ms late.
+func start(t *testing.T, fail string) *remote.Transport {
+	t.Helper()
+	testdouble.Only(t)
+	cmd := testdouble.Command(childVar+"=1", "CUDA_DOUBLE_DELAY_US=100000", "CUDA_DOUBLE_FAIL="+fail)
+	cmd.Stderr = os.Stderr
+	child := must(remote.Start(cmd))(t)
+	t.Cleanup(func() { child.Close() })
+	return child
+}
+
+// TestCalibrationFails after it has launched a copy: its memory outlives the copy, or the
+// double would call the address illegal.
+func TestCalibrationFails(t *testing.T) {
+	for name, fail := range map[string]string{
+		"to the host":   "cuEventRecord:2:719",
+		"from the host": "cuEventRecord:12:719", // five rounds of one size in the other direction are 10
+		"in its wait":   "cuEventSynchronize:1:719",
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := must(start(t, fail).Listen(t.Context(), transport.Config{}))(t)
+			dialled := make(chan error, 1)
+			go func() {
+				_, err := staged.Over(tcp.New()).Dial(t.Context(), l.Address(), transport.Config{})
+				dialled <- err
+			}()
+			_, err := l.AcceptTarget(t.Context())
+			if err == nil || !strings.Contains(err.Error(), "CUDA error 719") || strings.Contains(err.Error(), "CUDA_ERROR_ILLEGAL_ADDRESS") {
+				t.Errorf("AcceptTarget: %v", err)
+			}
+			if err := <-dialled; err == nil {
+				t.Error("dialled a side that could not copy")
+			}
+		})
+	}
+}
+
+// TestCopyIsUnderWay ends a target with a copy launched whose end cannot be waited for:
+// what the copy touches stays, or reading the ring would end the process.
+func TestCopyIsUnderWay(t *testing.T) {
+	// Calibration records 2 events in each of 5 rounds, in both directions; its first
+	// size takes so long that it has no other. The 22nd is the end of the first chunk. The
+	// end of a stream is a wait in the double, so it is refused too.
+	child := start(t, "cuEventRecord:22:719,cuStreamSynchronize:0:719,cuStreamDestroy_v2:0:719")
+	l := must(child.Listen(t.Context(), transport.Config{}))(t)
+	dialled := make(chan transport.Initiator, 1)
+	go func() {
+		in, err := staged.Over(tcp.New()).Dial(t.Context(), l.Address(), transport.Config{})
+		if err != nil {
+			t.Error(err)
+		}
+		dialled <- in
+	}()
+	target := must(l.AcceptTarget(t.Context()))(t)
+	in := <-dialled
+	defer in.Close()
+	there, here := must(child.Alloc(1<<20))(t), must(gpuMemory(1<<20))(t)
+	local := must(in.Register(here.Memory()))(t)
+	region := must(target.Register(there.Memory()))(t)
+	remote := must(in.Import(must(target.Advertise(region))(t)))(t)[0]
+	c := move(t, in, transport.Transfer{Op: transport.Write, Local: local, Remote: remote, Descriptors: []transport.Descriptor{{Length: 1 << 20}}})
+	if !errors.Is(c.Err, transport.ErrPeer) || !strings.Contains(c.Err.Error(), "cuEventRecord") {
+		t.Errorf("the transfer: %v", c.Err)
+	}
+	if err := target.Close(); err == nil || !strings.Contains(err.Error(), "a copy may be under way still") {
+		t.Errorf("Close: %v", err)
+	}
+	if err := target.Deregister(region); !errors.Is(err, transport.ErrBusy) {
+		t.Errorf("Deregister: %v", err)
+	}
+	time.Sleep(200 * time.Millisecond) // until the copy has begun
+	if _, err := child.Alloc(1); err != nil {
+		t.Errorf("after the copy: %v", err)
+	}
+}
+
 // TestTargetProcess loses the target's process under load.
 func TestTargetProcess(t *testing.T) {
 	testdouble.Need(t)

@@ -2,7 +2,6 @@ package tcp
 
 import (
 	"errors"
-	"fmt"
 	"sync"
 
 	"kvbench/internal/hostinfo"
@@ -66,9 +65,6 @@ func (c *connection) fail(err error) {
 
 // Err returns why the connection ended, or nil.
 func (c *connection) Err() error {
-	if !isClosed(c.closing) {
-		return nil
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
@@ -121,15 +117,6 @@ func (c *connection) Path() transport.Path {
 	return p
 }
 
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
 // refusal picks the code that tells the peer why its frame was not taken.
 func refusal(err error) (abortCode, bool) {
 	switch {
@@ -141,12 +128,4 @@ func refusal(err error) (abortCode, bool) {
 		return abortProtocol, true
 	}
 	return 0, false
-}
-
-// describe says of any end of a connection which of the contract's errors it is.
-func describe(err error) error {
-	if errors.Is(err, transport.ErrClosed) || errors.Is(err, transport.ErrPeer) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", transport.ErrPeer, err)
 }

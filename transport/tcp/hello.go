@@ -4,6 +4,7 @@ import (
 	"crypto/subtle"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -86,14 +87,14 @@ const (
 // greet says hello on a dialled stream and waits for the answer.
 func greet(c net.Conn, h hello) error {
 	if _, err := c.Write(h.encode()); err != nil {
-		return fmt.Errorf("greet listener: %w: %w", transport.ErrPeer, err)
+		return fmt.Errorf("greet the peer: %w: %w", transport.ErrPeer, err)
 	}
 	var answer [1]byte
 	if _, err := io.ReadFull(c, answer[:]); err != nil {
-		return fmt.Errorf("greet listener: %w: %w", transport.ErrPeer, err)
+		return fmt.Errorf("greet the peer: %w: %w", transport.ErrPeer, err)
 	}
 	if answer[0] != helloAccepted {
-		return fmt.Errorf("greet listener: it refused this connection (a stale address or another version of kvbench): %w", transport.ErrProtocol)
+		return transport.Classify(errors.New("the peer refused this connection: a stale address, or another version of kvbench; run again, with the same kvbench on both hosts"), transport.ErrProtocol)
 	}
 	return nil
 }

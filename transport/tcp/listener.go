@@ -180,10 +180,12 @@ func (l *listener) admit(c *net.TCPConn) error {
 	if err != nil {
 		return err
 	}
-	if isClosed(l.closing) {
+	select {
+	case <-l.closing:
 		return transport.ErrClosed
+	default:
+		return l.join(h, s, cfg)
 	}
-	return l.join(h, s, cfg)
 }
 
 // greet reads a hello and answers it.

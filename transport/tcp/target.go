@@ -49,7 +49,7 @@ func (t *target) Advertise(regions ...transport.Region) (transport.Advertisement
 
 // Notifications implements transport.Target.
 func (t *target) Notifications(ctx context.Context, notices []transport.Notice) (int, error) {
-	return transport.TakeNotices(ctx, notices, t.notices, t.dead, func() error { return describe(t.Err()) })
+	return transport.TakeNotices(ctx, notices, t.notices, t.dead, func() error { return transport.Ended(t.Err()) })
 }
 
 // serve is the goroutine of one stream: it reads frames and answers them.

@@ -31,11 +31,11 @@ const (
 func (c abortCode) err() error {
 	switch c {
 	case abortRegion:
-		return fmt.Errorf("peer refused the transfer: %w there: %w", transport.ErrRegion, transport.ErrPeer)
+		return transport.Classify(fmt.Errorf("the peer refused the transfer: %w there", transport.ErrRegion), transport.ErrPeer)
 	case abortBounds:
-		return fmt.Errorf("peer refused the transfer: %w there: %w", transport.ErrBounds, transport.ErrPeer)
+		return transport.Classify(fmt.Errorf("the peer refused the transfer: %w there", transport.ErrBounds), transport.ErrPeer)
 	}
-	return fmt.Errorf("peer refused the transfer as a %w: %w", transport.ErrProtocol, transport.ErrPeer)
+	return transport.Classify(fmt.Errorf("the peer refused the transfer as a %w", transport.ErrProtocol), transport.ErrPeer)
 }
 
 const (

@@ -94,9 +94,9 @@ static void execute(CUstream s, struct work *w)
 static void *serve(void *arg)
 {
 	CUstream s = arg;
+	int idle = 1;
 	pthread_mutex_lock(&s->mu);
 	for (;;) {
-		int idle = 0;
 		while (!s->first && !s->stop) {
 			idle = 1;
 			s->busy = 0;
@@ -109,11 +109,14 @@ static void *serve(void *arg)
 		s->first = w->next;
 		if (!s->first)
 			s->last = &s->first;
+		int last = !s->first;
 		s->busy = 1;
 		pthread_mutex_unlock(&s->mu);
 		if (idle)
 			usleep((useconds_t)settings.delay_us);
 		execute(s, w);
+		/* Whoever waits for an event may add work before this thread looks again. */
+		idle = w->event && last;
 		free(w);
 		pthread_mutex_lock(&s->mu);
 	}
