@@ -184,15 +184,15 @@ func (p *forecast) sizeOf(s payload.Spec) (size, error) {
 	if z, ok := p.sizes[s.Tokens]; ok {
 		return z, nil
 	}
-	shape, err := s.Shape()
+	pairs, err := s.Pairs()
 	if err != nil {
 		return size{}, asUsage(err)
 	}
-	pair, ok := shape.Pair(p.rank.Prefill, p.rank.Decode)
+	pair, ok := payload.PairOf(pairs, p.rank.Prefill, p.rank.Decode)
 	if !ok {
-		return size{}, usagef("--rank %s moves nothing; pairs that do: %s", p.shape.rank, pairNames(shape.Pairs))
+		return size{}, usagef("--rank %s moves nothing; pairs that do: %s", p.shape.rank, pairNames(pairs))
 	}
-	z := size{bytes: pair.Bytes, layers: max(1, shape.AttentionLayers), descriptors: int(pair.Descriptors)}
+	z := size{bytes: pair.Bytes, layers: max(1, s.Geometry.AttentionLayers()), descriptors: int(pair.Descriptors)}
 	p.sizes[s.Tokens] = z
 	return z, nil
 }
