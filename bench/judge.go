@@ -134,7 +134,7 @@ func (j Judge) judgeCell(run *results.Run, c *results.Cell, fit *model.Fit) {
 			e := evidence(run, c, fit)
 			e.MeasuredSeconds = measured.Value
 			if p.name == "spec" { // the fit's own prediction has its descriptors already
-				e.DescriptorSeconds = descriptorSeconds(c, fit, run.Link.GammaSeconds)
+				e.DescriptorSeconds, e.WireSeconds = beyondSpec(c, fit, specOf(run))
 			}
 			f := e.Limiter(got.Ratio.Value)
 			c.Verdict.Limiter, c.Verdict.Evidence = f.Limiter, f.Evidence
@@ -194,22 +194,31 @@ func evidence(run *results.Run, c *results.Cell, fit *model.Fit) model.Evidence 
 	return e
 }
 
-// descriptorSeconds is how much descriptors add, by the fit, to the time that is
-// judged, beyond charged seconds for each; 0 where the fit does not tell gamma from
-// nothing.
-func descriptorSeconds(c *results.Cell, fit *model.Fit, charged float64) float64 {
-	if fit == nil || fit.Gamma.Low <= 0 {
-		return 0
+// beyondSpec is how much descriptors and the path's bandwidth each add, by the fit, to
+// the time that is judged, beyond what spec charges for them, in seconds; 0 without a
+// fit, and for descriptors where it does not tell gamma from nothing.
+func beyondSpec(c *results.Cell, fit *model.Fit, spec *model.Cost) (descriptors, wire float64) {
+	if fit == nil {
+		return 0, 0
 	}
-	at := func(gamma float64) float64 {
-		cost := fit.CostAt(c.Bytes)
-		cost.GammaSeconds = gamma
-		if c.Overlap != nil {
-			return cost.ExposedSeconds(c.Layers, c.Descriptors, c.Bytes, c.Overlap.PrefillSeconds)
-		}
-		return cost.Seconds(c.Layers, c.Descriptors, c.Bytes)
+	whole := fit.CostAt(c.Bytes)
+	extra := func(cheaper model.Cost) float64 { return max(0, judgedSeconds(c, whole)-judgedSeconds(c, cheaper)) }
+	if fit.Gamma.Low > 0 {
+		cheaper := whole
+		cheaper.GammaSeconds = spec.GammaSeconds
+		descriptors = extra(cheaper)
 	}
-	return max(0, at(fit.Gamma.Value)-at(charged))
+	cheaper := whole
+	cheaper.BytesPerSecond = spec.BytesPerSecond
+	return descriptors, extra(cheaper)
+}
+
+// judgedSeconds is what a cost makes of the time by which a cell is judged.
+func judgedSeconds(c *results.Cell, cost model.Cost) float64 {
+	if c.Overlap != nil {
+		return cost.ExposedSeconds(c.Layers, c.Descriptors, c.Bytes, c.Overlap.PrefillSeconds)
+	}
+	return cost.Seconds(c.Layers, c.Descriptors, c.Bytes)
 }
 
 // slower names the slower of two devices, of those whose rate is known, and its rate.

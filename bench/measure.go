@@ -114,6 +114,7 @@ type tally struct {
 	mu       sync.Mutex // taken between requests, never while one is timed
 	total    int64      // 0 with a deadline: until then
 	deadline time.Time
+	length   time.Duration // until the deadline
 	started  int64
 	finished int64
 	verdict  payload.Verdict // of all stages
@@ -122,9 +123,9 @@ type tally struct {
 
 // reset begins the stage that is measured.
 func (t *tally) reset(l Load) {
-	t.started, t.finished, t.total, t.deadline = 0, 0, int64(l.Requests), time.Time{}
+	t.started, t.finished, t.total, t.deadline, t.length = 0, 0, int64(l.Requests), time.Time{}, 0
 	if l.Duration > 0 {
-		t.total, t.deadline = 0, time.Now().Add(l.Duration)
+		t.total, t.deadline, t.length = 0, time.Now().Add(l.Duration), l.Duration
 	}
 	if l.Rate > 0 {
 		t.schedule = newSchedule(l)
@@ -143,11 +144,15 @@ func (t *tally) next() (due time.Duration, ok bool) {
 	if over {
 		return 0, false
 	}
-	t.started++
-	if t.schedule == nil {
-		return -1, true
+	due = -1
+	if t.schedule != nil {
+		due = t.schedule.next()
 	}
-	return t.schedule.next(), true
+	if t.started > 0 && t.length > 0 && due > t.length {
+		return 0, false // it arrives when the stage is over
+	}
+	t.started++
+	return due, true
 }
 
 func (t *tally) finish(v payload.Verdict) (finished, total int64) {

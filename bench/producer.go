@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -36,6 +37,15 @@ type Load struct {
 	// Prefill is the emulated prefill of each cell's requests, under which layers
 	// move as they become ready; nil emulates none.
 	Prefill []time.Duration
+}
+
+// Length is how long a cell's requests are expected to take to arrive, in an open loop:
+// requests over rate. It is 0 in a closed loop and where Duration ends a cell.
+func (l Load) Length() time.Duration {
+	if l.Rate <= 0 || l.Duration > 0 {
+		return 0
+	}
+	return time.Duration(min(float64(l.Requests)/l.Rate*float64(time.Second), math.MaxInt64/2))
 }
 
 // Producer runs a plan against a consumer.

@@ -17,6 +17,9 @@ type Scenario struct {
 	Path          Cost
 	// PrefillSeconds is prefill on its own node, undisturbed.
 	PrefillSeconds float64
+	// LeastPrefillSeconds is what its accelerators take at the peak of their
+	// arithmetic, below which nothing can bring it; 0 where that is not known.
+	LeastPrefillSeconds float64
 	// SavedSeconds is prefill time before minus after: the interference and
 	// queueing that disaggregation removes. It is measured, or set as a share of
 	// prefill; nothing here can derive it. Used only when SavedKnown.
@@ -61,28 +64,37 @@ const (
 // (DistServe, OSDI '24, weighs the same two sides.) With arrivals, the mean FCFS
 // wait of the link adds to the exposed time.
 func (s Scenario) Outcome() Outcome {
-	o := Outcome{
-		TransferSeconds:      s.Path.Seconds(s.Layers, s.Descriptors, s.Bytes),
-		HidingBytesPerSecond: s.HidingBandwidth(),
-	}
-	o.ExposedSeconds = o.TransferSeconds
-	if s.Overlap {
-		o.ExposedSeconds = s.Path.ExposedSeconds(s.Layers, s.Descriptors, s.Bytes, s.PrefillSeconds)
-	}
-	o.Queueing = Load{ArrivalsPerSecond: s.ArrivalsPerSecond, ServiceSeconds: o.TransferSeconds}.Queue()
-	if s.ArrivalsPerSecond > 0 {
-		o.ExposedSeconds += o.Queueing.WaitFCFS
-	}
-	o.NetGainSeconds = -o.ExposedSeconds
-	if s.SavedKnown {
-		o.NetGainSeconds += s.saved()
-	}
+	o := Outcome{HidingBytesPerSecond: s.HidingBandwidth()}
+	o.TransferSeconds, o.ExposedSeconds, o.Queueing = s.exposed()
+	o.NetGainSeconds = s.netGainSeconds()
 	if o.TransferSeconds > 0 {
 		o.TransferOverPrefill = o.TransferSeconds / max(0, s.PrefillSeconds)
 	}
 	o.ExposedShare = exposedShare(s.PrefillSeconds, o.ExposedSeconds)
 	o.Verdict = s.judge(o)
 	return o
+}
+
+// exposed is the transfer alone on the link, what TTFT pays of it, and its queue.
+func (s Scenario) exposed() (transfer, exposed float64, q Queueing) {
+	transfer = s.Path.Seconds(s.Layers, s.Descriptors, s.Bytes)
+	exposed = transfer
+	if s.Overlap {
+		exposed = s.Path.ExposedSeconds(s.Layers, s.Descriptors, s.Bytes, s.PrefillSeconds)
+	}
+	q = Load{ArrivalsPerSecond: s.ArrivalsPerSecond, ServiceSeconds: transfer}.Queue()
+	if s.ArrivalsPerSecond > 0 {
+		exposed += q.WaitFCFS
+	}
+	return transfer, exposed, q
+}
+
+func (s Scenario) netGainSeconds() float64 {
+	_, exposed, _ := s.exposed()
+	if s.SavedKnown {
+		return s.saved() - exposed
+	}
+	return -exposed
 }
 
 // saved is what disaggregation removes from a request, in seconds.

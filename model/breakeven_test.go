@@ -171,3 +171,61 @@ func TestSensitivityOfAShare(t *testing.T) {
 	}
 	t.Error("prefill is not among the inputs")
 }
+
+// TestSensitivityStaysPossible: a share does not go beyond the whole, nor a prefill
+// below the time that its accelerators take at their peak; everything else may.
+func TestSensitivityStaysPossible(t *testing.T) {
+	// 107.374 ms are exposed. Of a prefill of 184.1 ms that is 0.583, and of 100 ms 1.074.
+	for _, c := range []struct {
+		prefill, at float64 // of prefill; 0: never
+	}{{0.1841, 0.58324}, {0.1, 0}, {0.107374183, 1}} {
+		s := llamaOn(t, "100gbe")
+		s.PrefillSeconds, s.SavedShare, s.SavedKnown = c.prefill, 0.1, true
+		f := flipOf(t, s, "saved by disaggregation")
+		if f.Never != (c.at == 0) || !f.Never && (f.At > 1 || math.Abs(f.At-c.at) > 1e-4) {
+			t.Errorf("a prefill of %g s: %+v, want %g of it", c.prefill, f, c.at)
+		}
+	}
+	// All of it is saved already, and more cannot be.
+	s := llamaOn(t, "100gbe")
+	s.PrefillSeconds, s.SavedShare, s.SavedKnown = 0.05, 1, true
+	if f := flipOf(t, s, "saved by disaggregation"); !f.Never {
+		t.Errorf("all of prefill is saved: %+v", f)
+	}
+	// Layers hide behind 184.1 ms of prefill, of which eight H100 at their peak need 73.64:
+	// 10 ms saved are exceeded at x + 79·(x-c) = 10 ms, c = 1.2324 ms, P = 98.59 ms; of
+	// 50 ms at P = 58.1 ms, which they cannot reach.
+	for _, c := range []struct{ saved, at float64 }{{0.01, 0.09859}, {0.05, 0}} {
+		s := llamaOn(t, "100gbe")
+		s.Overlap, s.SavedSeconds, s.SavedKnown = true, c.saved, true
+		s.LeastPrefillSeconds = 582.73e12 / (8 * 989e12)
+		f := flipOf(t, s, "prefill")
+		if f.Never != (c.at == 0) || !f.Never && math.Abs(f.At-c.at) > 1e-4 {
+			t.Errorf("%g s saved: %+v, want %g s", c.saved, f, c.at)
+		}
+		s.LeastPrefillSeconds = 0 // a measured prefill has no such bound
+		if f := flipOf(t, s, "prefill"); f.Never {
+			t.Errorf("%g s saved, and no bound: %+v", c.saved, f)
+		}
+	}
+	// Within a factor of a thousand either way, and not beyond: 1 ms and 0.1 ms saved.
+	for saved, never := range map[float64]bool{1e-3: false, 1e-4: true} {
+		s := llamaOn(t, "100gbe")
+		s.SavedSeconds, s.SavedKnown = saved, true
+		if f := flipOf(t, s, "bandwidth"); f.Never != never {
+			t.Errorf("%g s saved: %+v", saved, f)
+		}
+	}
+}
+
+// flipOf is the flip of one input.
+func flipOf(t *testing.T, s Scenario, input string) Flip {
+	t.Helper()
+	for _, f := range s.Sensitivity() {
+		if f.Input == input {
+			return f
+		}
+	}
+	t.Fatalf("%s is not among the inputs", input)
+	return Flip{}
+}

@@ -212,13 +212,14 @@ const systematic = 0.003
 // moved by the lack of fit, and all by the systematic error.
 func (p problem) bootstrap(points []point, s robust, opt FitOptions) []coefficients {
 	excess := math.Sqrt(max(0, s.scale*s.scale-1))
-	rng := rand.New(rand.NewPCG(opt.Seed, 0x6b7662656e6368))
+	source := rand.NewPCG(opt.Seed, 0x6b7662656e6368)
+	rng := rand.New(source)
 	draws := make([]coefficients, opt.Resamples)
 	values, w := make([]float64, len(points)), newWorkspace(len(points))
-	var again redraw
+	again := redraw{source: source}
 	for d := range draws {
 		for i, pt := range points {
-			values[i] = quantile(again.of(pt.seconds, rng), opt.Quantile) * max(0.01, 1+excess*pt.noise*rng.NormFloat64())
+			values[i] = again.quantile(pt.seconds, opt.Quantile) * max(0.01, 1+excess*pt.noise*rng.NormFloat64())
 		}
 		draws[d] = p.resolve(s, values, w)
 		common := 1 + systematic*rng.NormFloat64()
@@ -229,25 +230,33 @@ func (p problem) bootstrap(points []point, s robust, opt FitOptions) []coefficie
 	return draws
 }
 
-// redraw draws from a sorted sample with replacement, in order without sorting
-// again: it counts how often each value is drawn. Its buffers are reused.
+// redraw draws from a sorted sample with replacement. It counts how often each value is
+// drawn, so that nothing is sorted again. A fit draws half a million values.
 type redraw struct {
-	times []int
-	drawn []float64
+	source *rand.PCG
+	times  []int
 }
 
-func (r *redraw) of(sorted []float64, rng *rand.Rand) []float64 {
-	r.times = append(r.times[:0], make([]int, len(sorted))...)
-	for range sorted {
-		r.times[rng.IntN(len(sorted))]++
-	}
-	r.drawn = r.drawn[:0]
-	for i, v := range sorted {
-		for range r.times[i] {
-			r.drawn = append(r.drawn, v)
+// quantile is that of as many values as the sample has, drawn from it.
+func (r *redraw) quantile(sorted []float64, q float64) float64 {
+	n := len(sorted)
+	r.times = slices.Grow(r.times[:0], n)[:n]
+	clear(r.times)
+	// Half of a random word for each, scaled to n: uneven by n in 2^32.
+	for drawn := 0; drawn < n; drawn += 2 {
+		word := r.source.Uint64()
+		r.times[word>>32*uint64(n)>>32]++
+		if drawn+1 < n {
+			r.times[word&math.MaxUint32*uint64(n)>>32]++
 		}
 	}
-	return r.drawn
+	return quantileOf(n, q, func(rank int) float64 {
+		i := 0
+		for below := r.times[0]; below <= rank; below += r.times[i] {
+			i++
+		}
+		return sorted[i]
+	})
 }
 
 // setIntervals fills the exported coefficients from the solution and its draws.

@@ -39,6 +39,9 @@ type Evidence struct {
 	// the fit, beyond what the prediction charges for them; 0 where the fit does
 	// not tell gamma from nothing.
 	DescriptorSeconds float64
+	// WireSeconds is how much of MeasuredSeconds the path's bandwidth accounts for
+	// by the fit, beyond what the prediction's does.
+	WireSeconds float64
 }
 
 // Finding is the first limiter that the evidence supports.
@@ -71,7 +74,8 @@ const (
 	windowShare       = 0.2   // of the busy time
 	queueingShare     = 1.25  // concurrent service over service alone
 	registrationShare = 0.1   // of a request's service time
-	descriptorShare   = 0.5   // of the time by which the prediction was missed
+	accountedShare    = 0.5   // of the time by which the prediction was missed
+	outweighShare     = 0.25  // of that time, where descriptors cost more than the bytes
 	moreStreams       = 1.2   // goodput with more streams over that of the run's
 	atCeiling         = 0.85  // of a ceiling that was measured
 	copyShare         = 0.5   // of the processor time
@@ -80,15 +84,17 @@ const (
 // Limiter names the first limiter that the evidence supports for a measurement
 // whose ratio to the prediction is ratio, in the order of how conclusive each is:
 // facts of the set-up, time that is accounted for, counters of one cause, the
-// experiment with more streams, then ceilings. A measurement faster than predicted
-// is never a limiter's doing.
+// experiment with more streams, then ceilings, and at last costs that the fit knows
+// and that are less than most of the time. A measurement faster than predicted is
+// never a limiter's doing.
 func (e Evidence) Limiter(ratio float64) Finding {
 	if ratio < 1 {
 		return e.faster(ratio)
 	}
 	missed := e.MeasuredSeconds * (1 - 1/ratio)
 	for _, look := range []func() Finding{e.device, e.registration, func() Finding { return e.descriptors(missed) }, e.queueing,
-		e.retransmits, e.window, e.stream, e.memory, e.cpu, e.path} {
+		e.retransmits, e.window, e.stream, e.memory, e.cpu,
+		func() Finding { return e.outweighing(missed) }, func() Finding { return e.path(missed) }} {
 		if f := look(); f.Limiter != "" {
 			return f
 		}
@@ -123,15 +129,28 @@ func (e Evidence) registration() (f Finding) {
 	return f
 }
 
-// descriptors looks whether they account for the time by which the prediction was
-// missed, in seconds. Where the fit is right and the wire as predicted that holds
-// whenever gamma·N > S/B, and it can hold below.
+// descriptors looks whether they account for most of the time by which the
+// prediction was missed, in seconds. Where the fit is right and the wire as predicted
+// that holds whenever gamma·N > S/B, and it can hold below.
 func (e Evidence) descriptors(missed float64) (f Finding) {
-	if e.DescriptorSeconds > 0 && e.DescriptorSeconds > descriptorShare*missed {
-		f = Finding{LimiterDescriptors, fmt.Sprintf("%d descriptors cost %s, and %s are beyond the prediction; the bytes alone take %s",
-			e.Descriptors, units.Seconds(e.DescriptorSeconds), units.Seconds(missed), units.Seconds(e.Cost.WireSeconds(e.Bytes)))}
+	if e.DescriptorSeconds > accountedShare*missed {
+		f = Finding{LimiterDescriptors, e.descriptorText(missed)}
 	}
 	return f
+}
+
+// outweighing looks whether descriptors cost more than the bytes that they carry,
+// gamma·N > S/B, on a path that is slower than predicted for other reasons too.
+func (e Evidence) outweighing(missed float64) (f Finding) {
+	if e.DescriptorSeconds > e.Cost.WireSeconds(e.Bytes) && e.DescriptorSeconds > outweighShare*missed {
+		f = Finding{LimiterDescriptors, e.descriptorText(missed) + e.onOneHost()}
+	}
+	return f
+}
+
+func (e Evidence) descriptorText(missed float64) string {
+	return fmt.Sprintf("%d descriptors cost %s, and %s are beyond the prediction; the bytes alone take %s",
+		e.Descriptors, units.Seconds(e.DescriptorSeconds), units.Seconds(missed), units.Seconds(e.Cost.WireSeconds(e.Bytes)))
 }
 
 // queueing looks whether requests shared the path. That a request waited before
@@ -161,13 +180,25 @@ func (e Evidence) window() (f Finding) {
 	return f
 }
 
-// path is what is left when the bytes flow steadily at less than the link's rate.
-func (e Evidence) path() (f Finding) {
+// path is what is left when large batches flow steadily at less than the link's
+// rate, and the requests at nearly that or slower for that reason most of all.
+func (e Evidence) path(missed float64) (f Finding) {
 	own, _ := e.streamRates()
 	ceiling := max(e.PathBytesPerSecond, own.BytesPerSecond)
-	if ceiling > 0 && e.LinkBytesPerSecond > 0 && ceiling < slowerDevice*e.LinkBytesPerSecond && e.GoodputBytesPerSecond >= atCeiling*ceiling {
-		f = Finding{LimiterPath, fmt.Sprintf("the path delivers at most %s however large the transfer; the link %s is %s%s",
-			units.BitRate(ceiling), e.LinkName, units.BitRate(e.LinkBytesPerSecond), e.onOneHost()+e.noMoreStreams())}
+	if ceiling <= 0 || ceiling >= slowerDevice*e.LinkBytesPerSecond {
+		return f
 	}
-	return f
+	text := fmt.Sprintf("the path delivers at most %s however large the transfer; the link %s is %s",
+		units.BitRate(ceiling), e.LinkName, units.BitRate(e.LinkBytesPerSecond))
+	switch {
+	case e.GoodputBytesPerSecond >= atCeiling*ceiling:
+	case e.WireSeconds > accountedShare*missed:
+		text += fmt.Sprintf("; that is %s of the %s beyond the prediction", units.Seconds(e.WireSeconds), units.Seconds(missed))
+		if e.DescriptorSeconds > 0 {
+			text += fmt.Sprintf(", and %d descriptors are %s", e.Descriptors, units.Seconds(e.DescriptorSeconds))
+		}
+	default:
+		return f
+	}
+	return Finding{LimiterPath, text + e.onOneHost() + e.noMoreStreams()}
 }

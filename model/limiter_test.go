@@ -47,6 +47,20 @@ func TestLimiters(t *testing.T) {
 		{"descriptors that are most of what is missed", LimiterDescriptors, "20000 descriptors cost 60 ms, and 100 ms are beyond the prediction; the bytes alone take 100 ms", 2,
 			func(e *Evidence) { e.Descriptors, e.DescriptorSeconds = 20000, 0.06 }},
 		{"descriptors that are less than half of it", LimiterUnexplained, "", 2, func(e *Evidence) { e.Descriptors, e.DescriptorSeconds = 13000, 0.04 }},
+		// A wire of 2 GB/s: 1e9 bytes take 0.5 s, 200000 descriptors of 3 µs 0.6 s, the link
+		// 0.1 s, so 1.9 of the 2 s are beyond it, of which 0.6 are more than a quarter.
+		{"descriptors that cost more than the bytes", LimiterDescriptors, "200000 descriptors cost 600 ms, and 1.9 s are beyond the prediction; the bytes alone take 500 ms", 20, func(e *Evidence) {
+			e.MeasuredSeconds, e.Cost.BytesPerSecond, e.PathBytesPerSecond, e.GoodputBytesPerSecond = 2, 2e9, 2e9, 5e8
+			e.Descriptors, e.DescriptorSeconds, e.WireSeconds = 200000, 0.6, 0.4
+		}},
+		{"and are less than a quarter of what is missed", LimiterUnexplained, "", 40, func(e *Evidence) {
+			e.MeasuredSeconds, e.Cost.BytesPerSecond, e.PathBytesPerSecond, e.GoodputBytesPerSecond = 4, 2e9, 2e9, 2.5e8
+			e.Descriptors, e.DescriptorSeconds, e.WireSeconds = 200000, 0.6, 0.4
+		}},
+		{"and segments are lost", LimiterRetransmits, "", 20, func(e *Evidence) {
+			e.MeasuredSeconds, e.Cost.BytesPerSecond, e.Retransmits, e.Segments = 2, 2e9, 5000, 1e6
+			e.Descriptors, e.DescriptorSeconds = 200000, 0.6
+		}},
 		{"queueing", LimiterQueueing, "4 requests", 4, func(e *Evidence) { e.Concurrency, e.ServiceSeconds = 4, 0.39 }},
 		{"slower than queueing allows", LimiterUnexplained, "", 20, func(e *Evidence) { e.Concurrency, e.ServiceSeconds = 4, 2 }},
 		{"retransmits", LimiterRetransmits, "5000 of 1000000", 2, func(e *Evidence) { e.Retransmits, e.Segments = 5000, 1e6 }},
@@ -65,6 +79,14 @@ func TestLimiters(t *testing.T) {
 		{"loopback, idle", LimiterUnexplained, "no wire is between them: the producer's process uses 0.40 cores", 5, onHost(3.5e9, 0.4, 0.4)},
 		{"a slower path", LimiterPath, "at most 40 Gbit/s however large the transfer; the link 10GB/s is 80 Gbit/s; whether more streams carry more was not tried", 2, func(e *Evidence) { e.PathBytesPerSecond = 5e9 }},
 		{"a slower path, whatever the streams", LimiterPath, "more streams do not help: 1 stream carries 5 GB/s, 2 streams carry 4.9 GB/s", 2, useless},
+		// 1e9 bytes at 2 GB/s take 0.5 s of the 0.7, 0.4 s longer than at 10 GB/s.
+		{"a slower path, and descriptors", LimiterPath, "at most 16 Gbit/s however large the transfer; the link 10GB/s is 80 Gbit/s; that is 400 ms of the 600 ms beyond the prediction, and 60000 descriptors are 180 ms", 7, func(e *Evidence) {
+			e.MeasuredSeconds, e.Cost.BytesPerSecond, e.PathBytesPerSecond, e.GoodputBytesPerSecond = 0.7, 2e9, 2e9, 1.43e9
+			e.Descriptors, e.DescriptorSeconds, e.WireSeconds = 60000, 0.18, 0.4
+		}},
+		{"a slower path that accounts for little", LimiterUnexplained, "nothing that was observed", 20, func(e *Evidence) {
+			e.MeasuredSeconds, e.PathBytesPerSecond, e.GoodputBytesPerSecond, e.WireSeconds = 2, 2e9, 5e8, 0.4
+		}},
 		{"nothing", LimiterUnexplained, "nothing that was observed", 2, func(e *Evidence) { e.Retransmits, e.Segments = 1, 1e6 }},
 		{"too fast", LimiterUnexplained, "another path", 0.5, func(e *Evidence) { e.GoodputBytesPerSecond = 20e9 }},
 	} {

@@ -102,33 +102,37 @@ func setNoise(points []point) {
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(points[a].statistic, points[b].statistic) })
 	const around = 3
 	var near []point
+	var deviations []float64
 	for at, i := range order {
 		first := max(0, min(at-around, len(order)-2*around-1))
 		near = near[:0]
 		for _, j := range order[first:min(first+2*around+1, len(order))] {
 			near = append(near, points[j])
 		}
+		deviations = deviate(deviations[:0], near)
 		// π/2: the variance of a normal sample's median over that of its mean.
-		points[i].noise = max(leastNoise, spread(near)*math.Sqrt(math.Pi/2/float64(len(points[i].seconds))))
+		points[i].noise = max(leastNoise, robustScale(deviations)*math.Sqrt(math.Pi/2/float64(len(points[i].seconds))))
 	}
 }
 
 // spread is the robust standard deviation of one repetition about its point's
 // median, as a share of it, pooled over the points.
-func spread(points []point) float64 {
-	var deviations []float64
+func spread(points []point) float64 { return robustScale(deviate(nil, points)) }
+
+// deviate appends how far each repetition is from its point's median, as a share of it.
+func deviate(deviations []float64, points []point) []float64 {
 	for _, p := range points {
 		n := float64(len(p.seconds))
 		if n < 2 {
 			continue
 		}
 		m := quantile(p.seconds, 0.5)
+		widen := math.Sqrt(n / (n - 1)) // the median is of the same few repetitions
 		for _, t := range p.seconds {
-			// n/(n-1): the median is of the same few repetitions.
-			deviations = append(deviations, math.Abs(t/m-1)*math.Sqrt(n/(n-1)))
+			deviations = append(deviations, math.Abs(t/m-1)*widen)
 		}
 	}
-	return robustScale(deviations)
+	return deviations
 }
 
 // madToSigma turns a median absolute deviation into a normal's standard deviation.
@@ -147,10 +151,16 @@ func quantile(sorted []float64, q float64) float64 {
 	if len(sorted) == 0 {
 		return 0
 	}
-	h := q * float64(len(sorted)-1)
+	return quantileOf(len(sorted), q, func(rank int) float64 { return sorted[rank] })
+}
+
+// quantileOf is [quantile] of n values, at least one, of which at gives that of a rank.
+func quantileOf(n int, q float64, at func(rank int) float64) float64 {
+	h := q * float64(n-1)
 	i := int(h)
-	if i+1 >= len(sorted) {
-		return sorted[len(sorted)-1]
+	low := at(min(i, n-1))
+	if share := h - float64(i); share > 0 && i+1 < n {
+		low += share * (at(i+1) - low)
 	}
-	return sorted[i] + (h-float64(i))*(sorted[i+1]-sorted[i])
+	return low
 }

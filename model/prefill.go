@@ -112,6 +112,12 @@ func (p Prefill) Seconds(newTokens, cachedTokens int64) float64 {
 	return p.ConstantSeconds + flops/(float64(p.GPUs)*p.PeakFLOPs*p.MFU)
 }
 
+// LeastSeconds is what newTokens on cachedTokens take at a utilization of 1.
+func (p Prefill) LeastSeconds(newTokens, cachedTokens int64) float64 {
+	p.MFU = 1
+	return p.Seconds(newTokens, cachedTokens)
+}
+
 // TokensPerSecond is the rate at which one prefill of tokens makes KV cache.
 func (p Prefill) TokensPerSecond(tokens int64) float64 {
 	return float64(tokens) / p.Seconds(tokens, 0)

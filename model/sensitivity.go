@@ -15,51 +15,60 @@ type Flip struct {
 	Now    float64 // in Unit
 	At     float64 // value at which the verdict flips; meaningless when Never
 	Factor float64 // At/Now
-	Unit   string  // bytes/s, s, 1/s, bytes or of prefill
-	Never  bool    // no value within a factor of a thousand flips it
+	Unit   string  // bytes/s, s, 1/s or of prefill
+	Never  bool    // no value that it can have within a factor of a thousand flips it
 }
 
 // String is the flip for people.
 func (f Flip) String() string {
-	show := func(v float64) string {
-		switch f.Unit {
-		case "bytes/s":
-			return units.BitRate(v)
-		case "s":
-			return units.Seconds(v)
-		case "bytes":
-			return units.Bytes(int64(v))
-		case "of prefill":
-			return fmt.Sprintf("%.3g %% of prefill", 100*v)
-		}
-		return fmt.Sprintf("%.4g/s", v)
-	}
 	if f.Never {
-		return fmt.Sprintf("%s (%s): no value within a factor of 1000 changes the verdict", f.Input, show(f.Now))
+		return fmt.Sprintf("%s at no value within a factor of %d (now %s)", f.Input, reach, f.show(f.Now))
 	}
-	return fmt.Sprintf("%s at %s (now %s, a factor of %.3g)", f.Input, show(f.At), show(f.Now), f.Factor)
+	return fmt.Sprintf("%s at %s (now %s, a factor of %.3g)", f.Input, f.show(f.At), f.show(f.Now), f.Factor)
 }
 
-// input is a lever of a scenario that sensitivity moves.
+func (f Flip) show(v float64) string {
+	switch f.Unit {
+	case "bytes/s":
+		return units.BitRate(v)
+	case "s":
+		return units.Seconds(v)
+	case "of prefill":
+		return fmt.Sprintf("%.3g %% of prefill", 100*v)
+	}
+	return fmt.Sprintf("%.4g/s", v)
+}
+
+// input is a lever of a scenario that sensitivity moves. The net gain grows or falls
+// with each over its whole range.
 type input struct {
 	name, unit string
 	field      func(*Scenario) *float64
+	// least and most are what the input can be; nil is no bound.
+	least, most func(Scenario) float64
 }
 
 var inputs = []input{
-	{"bandwidth", "bytes/s", func(s *Scenario) *float64 { return &s.Path.BytesPerSecond }},
-	{"startup (alpha)", "s", func(s *Scenario) *float64 { return &s.Path.AlphaSeconds }},
-	{"each further transfer (beta)", "s", func(s *Scenario) *float64 { return &s.Path.BetaSeconds }},
-	{"each descriptor (gamma)", "s", func(s *Scenario) *float64 { return &s.Path.GammaSeconds }},
-	{"prefill", "s", func(s *Scenario) *float64 { return &s.PrefillSeconds }},
-	{"saved by disaggregation", "s", func(s *Scenario) *float64 { return &s.SavedSeconds }},
-	{"saved by disaggregation", "of prefill", func(s *Scenario) *float64 { return &s.SavedShare }},
-	{"arrivals", "1/s", func(s *Scenario) *float64 { return &s.ArrivalsPerSecond }},
+	{name: "bandwidth", unit: "bytes/s", field: func(s *Scenario) *float64 { return &s.Path.BytesPerSecond }},
+	{name: "startup (alpha)", unit: "s", field: func(s *Scenario) *float64 { return &s.Path.AlphaSeconds }},
+	{name: "each further transfer (beta)", unit: "s", field: func(s *Scenario) *float64 { return &s.Path.BetaSeconds }},
+	{name: "each descriptor (gamma)", unit: "s", field: func(s *Scenario) *float64 { return &s.Path.GammaSeconds }},
+	{name: "prefill", unit: "s", field: func(s *Scenario) *float64 { return &s.PrefillSeconds },
+		least: func(s Scenario) float64 { return s.LeastPrefillSeconds }},
+	{name: "saved by disaggregation", unit: "s", field: func(s *Scenario) *float64 { return &s.SavedSeconds }},
+	{name: "saved by disaggregation", unit: "of prefill", field: func(s *Scenario) *float64 { return &s.SavedShare },
+		most: func(Scenario) float64 { return 1 }},
+	{name: "arrivals", unit: "1/s", field: func(s *Scenario) *float64 { return &s.ArrivalsPerSecond }},
 }
 
-// Sensitivity lists, for each input that is not zero, the nearest value at which
-// the verdict between paying and not paying changes, the least movement first.
-// Without SavedKnown there is no verdict to flip and it is empty.
+// reach is how far, as a factor, an input is moved to see whether the verdict flips.
+const reach = 1000
+
+// Sensitivity lists, for each input that is not zero, the value at which the verdict
+// between paying and not paying changes, the least movement first. An input is moved
+// by a factor of a thousand at most, and to nothing that it cannot be: a share
+// above 1, or a prefill that is faster than its accelerators. Without SavedKnown there is
+// no verdict to flip and it is empty.
 func (s Scenario) Sensitivity() []Flip {
 	if !s.SavedKnown {
 		return nil
@@ -70,11 +79,18 @@ func (s Scenario) Sensitivity() []Flip {
 		if now <= 0 {
 			continue
 		}
+		low, high := 1.0/reach, float64(reach)
+		if in.least != nil {
+			low = max(low, min(1, in.least(s)/now))
+		}
+		if in.most != nil {
+			high = min(high, max(1, in.most(s)/now))
+		}
 		f := Flip{Input: in.name, Now: now, Unit: in.unit}
-		factor, ok := crossing(func(factor float64) bool {
+		factor, ok := crossing(low, high, func(factor float64) bool {
 			moved := s
 			*in.field(&moved) = now * factor
-			return moved.Outcome().NetGainSeconds > 0
+			return moved.netGainSeconds() > 0
 		})
 		f.Never = !ok
 		if ok {
@@ -96,18 +112,13 @@ func (f Flip) move() float64 {
 	return math.Abs(math.Log(f.Factor))
 }
 
-// crossing is the factor nearest to 1, in either direction and within a thousand,
-// at which yes changes from what it is at 1.
-func crossing(yes func(factor float64) bool) (factor float64, ok bool) {
-	const steps, reach = 120, 1000.0
+// crossing is the factor between low and high, which span 1, at which yes changes from what
+// it is at 1. It changes once at most.
+func crossing(low, high float64, yes func(factor float64) bool) (factor float64, ok bool) {
 	at := yes(1)
-	for i := 1; i <= steps; i++ {
-		for _, sign := range []float64{1, -1} {
-			near := math.Pow(reach, sign*float64(i-1)/steps)
-			far := math.Pow(reach, sign*float64(i)/steps)
-			if yes(far) != at {
-				return bisect(near, far, at, yes), true
-			}
+	for _, far := range []float64{low, high} {
+		if yes(far) != at {
+			return bisect(1, far, at, yes), true
 		}
 	}
 	return 0, false

@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
-	"gonum.org/v1/gonum/lapack/lapack64"
+	blasimpl "gonum.org/v1/gonum/blas/gonum"
+	lapackimpl "gonum.org/v1/gonum/lapack/gonum"
 )
 
 // The unknowns of a fit, in the order of its columns. The last is used only
@@ -98,14 +98,13 @@ func (p problem) solveRobust() robust {
 		w.weights[i] = 1 / (t * t * p.noise[i] * p.noise[i])
 	}
 	s := robust{coefficients: p.solve(p.rows, w.weights)}
-	residuals := make([]float64, len(p.values))
+	deviations := make([]float64, len(p.values))
 	for range 30 {
-		for i := range p.rows {
-			residuals[i] = p.residual(i, s.coefficients)
-		}
-		s.scale = robustScale(residuals) * math.Sqrt(p.freedom())
+		p.look(s.coefficients, w)
+		copy(deviations, w.away)
+		s.scale = robustScale(deviations) * math.Sqrt(p.freedom())
 		before := s.coefficients
-		s.coefficients = p.step(s, w)
+		s.coefficients = p.reweigh(s.scale, w)
 		if closeTo(before, s.coefficients) {
 			break
 		}
@@ -118,26 +117,36 @@ func (p problem) residual(i int, x coefficients) float64 {
 	return math.Abs(p.values[i]/p.seconds(x, p.rows[i])-1) / p.noise[i]
 }
 
-// workspace is what a step writes: the rows as they count, and their weights. A
-// fit makes thousands of steps, so they share one.
+// workspace is what a step writes: the rows as they count, their weights, and how
+// far the solution misses each, in units of its noise. A fit makes thousands of
+// steps, so they share one.
 type workspace struct {
-	seen    []coefficients
-	weights []float64
+	seen          []coefficients
+	weights, away []float64
 }
 
 func newWorkspace(points int) workspace {
-	return workspace{make([]coefficients, points), make([]float64, points)}
+	return workspace{make([]coefficients, points), make([]float64, points), make([]float64, points)}
 }
 
-// step solves once, with rows and weights taken from the solution s.
-func (p problem) step(s robust, w workspace) coefficients {
+// look takes the rows as they count beside x, their weights of relative least
+// squares, and how far x misses each.
+func (p problem) look(x coefficients, w workspace) {
 	for i, r := range p.rows {
-		w.seen[i] = p.seen(s.coefficients, r)
-		seconds := s.dot(w.seen[i])
-		deviation := seconds * p.noise[i]
-		w.weights[i] = 1 / (deviation * deviation)
-		if away := math.Abs(p.values[i]-seconds) / deviation; s.scale > 0 && away > huber*s.scale {
-			w.weights[i] *= huber * s.scale / away
+		w.seen[i] = p.seen(x, r)
+		seconds := x.dot(w.seen[i])
+		precision := 1 / (seconds * p.noise[i])
+		w.weights[i] = precision * precision
+		w.away[i] = math.Abs(p.values[i]-seconds) * precision
+	}
+}
+
+// reweigh solves once for what look saw, with less weight for the points that are
+// far away beside the scale.
+func (p problem) reweigh(scale float64, w workspace) coefficients {
+	for i, away := range w.away {
+		if scale > 0 && away > huber*scale {
+			w.weights[i] *= huber * scale / away
 		}
 	}
 	return p.solve(w.seen, w.weights)
@@ -148,7 +157,8 @@ func (p problem) step(s robust, w workspace) coefficients {
 func (p problem) resolve(s robust, values []float64, w workspace) coefficients {
 	p.values = values
 	for range 4 {
-		s.coefficients = p.step(s, w)
+		p.look(s.coefficients, w)
+		s.coefficients = p.reweigh(s.scale, w)
 	}
 	return s.coefficients
 }
@@ -159,9 +169,10 @@ func (p problem) freedom() float64 {
 	return n / max(1, n-float64(bits.OnesCount(p.active)))
 }
 
+// closeTo reports whether two solutions are alike to a thousandth of [leastNoise].
 func closeTo(a, b coefficients) bool {
 	for i := range a {
-		if math.Abs(a[i]-b[i]) > 1e-9*math.Abs(b[i]) {
+		if math.Abs(a[i]-b[i]) > leastNoise/1000*math.Abs(b[i]) {
 			return false
 		}
 	}
@@ -212,8 +223,8 @@ const leastPivot = 1e-13
 
 // solveSubset solves the normal equations for the unknowns in subset. The columns
 // are scaled to unit length first: they span a dozen decades. It reports false
-// where they cannot be told apart. LAPACK works on arrays of this frame, because a
-// fit solves thousands of such systems.
+// where they cannot be told apart. LAPACK's unblocked routines are called by themselves
+// and work on arrays of this frame, because a fit solves thousands of such systems.
 func solveSubset(gram [columns]coefficients, moment coefficients, subset uint) (x coefficients, ok bool) {
 	var index [columns]int
 	var scale, b coefficients
@@ -235,8 +246,7 @@ func solveSubset(gram [columns]coefficients, moment coefficients, subset uint) (
 			a[i*columns+j] = gram[index[i]][index[j]] / (scale[i] * scale[j])
 		}
 	}
-	factor, ok := lapack64.Potrf(blas64.Symmetric{Uplo: blas.Upper, N: n, Stride: columns, Data: a[:]})
-	if !ok {
+	if !(lapackimpl.Implementation{}).Dpotf2(blas.Upper, n, a[:], columns) {
 		return x, false
 	}
 	for i := range n {
@@ -244,7 +254,9 @@ func solveSubset(gram [columns]coefficients, moment coefficients, subset uint) (
 			return x, false
 		}
 	}
-	lapack64.Potrs(factor, blas64.General{Rows: n, Cols: 1, Stride: 1, Data: b[:]})
+	for _, half := range []blas.Transpose{blas.Trans, blas.NoTrans} {
+		blasimpl.Implementation{}.Dtrsv(blas.Upper, half, blas.NonUnit, n, a[:], columns, b[:], 1)
+	}
 	for i := range n {
 		x[index[i]] = b[i] / scale[i]
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -39,6 +38,8 @@ type app struct {
 	in         io.Reader
 	out, err   io.Writer
 	transports []transport.Transport
+
+	fromEnvironment []string // flags that the environment set
 }
 
 // errOutside is returned when a measurement lies outside its tolerance.
@@ -70,6 +71,9 @@ func (a *app) run(ctx context.Context, args []string) int {
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	status := exitStatus(err)
+	if status == exitUsage {
+		err = blameEnvironment(err, a.fromEnvironment)
+	}
 	if err != nil {
 		// One line: several errors are joined by line ends.
 		fmt.Fprintf(a.err, "kvbench: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
@@ -90,7 +94,7 @@ func exitStatus(err error) int {
 		return exitCorrupt
 	case errors.Is(err, errOutside):
 		return exitOutside
-	case errors.As(err, &usage), errors.As(err, &plan):
+	case errors.As(err, &usage), errors.As(err, &plan), errors.Is(err, bench.ErrOtherPath):
 		return exitUsage
 	}
 	return exitFailed
@@ -114,7 +118,7 @@ Every flag can be given in the environment as KVBENCH_<FLAG>.
 Exit status: 0 done, 1 failed, 2 wrong usage, 3 outside tolerance, 4 data arrived wrong.`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return readFlags(cmd) },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.readFlags(cmd) },
 	}
 	root.SetIn(a.in)
 	root.SetOut(a.out)
@@ -123,11 +127,10 @@ Exit status: 0 done, 1 failed, 2 wrong usage, 3 outside tolerance, 4 data arrive
 	root.AddCommand(a.loopbackCommand(), a.consumerCommand(), a.producerCommand(), a.shapeCommand(), a.predictCommand(), a.checkCommand(), a.devicesCommand(), a.versionCommand())
 	for _, c := range root.Commands() {
 		if c.Args == nil {
-			c.Args = cobra.NoArgs
+			c.Args = takes()
 		}
-		args := c.Args
-		c.Args = func(cmd *cobra.Command, given []string) error { return asUsage(args(cmd, given)) }
 	}
+	adoptCobras(root)
 	// Without a command, or with one that is not there, this is reached.
 	root.Args = cobra.ArbitraryArgs
 	root.SuggestionsMinimumDistance = 2 // edits; cobra's own default reaches only its own message
@@ -135,40 +138,28 @@ Exit status: 0 done, 1 failed, 2 wrong usage, 3 outside tolerance, 4 data arrive
 		if len(args) == 0 {
 			return cmd.Help()
 		}
-		suggestion := ""
-		if s := root.SuggestionsFor(args[0]); len(s) > 0 {
-			suggestion = "; did you mean " + strings.Join(s, " or ") + "?"
-		}
-		return usagef("unknown command %q%s", args[0], suggestion)
+		return unknownCommand(root, args[0])
 	}
 	return root
 }
 
 // readFlags completes the command line's flags from the environment and refuses
 // what is wrong with them whatever the command makes of the rest.
-func readFlags(cmd *cobra.Command) error {
+func (a *app) readFlags(cmd *cobra.Command) error {
 	written := written(cmd.Flags())
-	if err := fromEnvironment(cmd.Flags()); err != nil {
+	var err error
+	if a.fromEnvironment, err = fromEnvironment(cmd.Flags()); err != nil {
 		return err
+	}
+	if !ofCobra(cmd) {
+		if err := refuseUnknownVariables(cmd.Root()); err != nil {
+			return err
+		}
 	}
 	if err := refuseOutOfBounds(cmd.Flags()); err != nil {
 		return err
 	}
 	return refuseIdle(cmd, written)
-}
-
-// fromEnvironment sets every flag that the command line left out and the environment gives.
-func fromEnvironment(flags *pflag.FlagSet) error {
-	var errs []error
-	flags.VisitAll(func(f *pflag.Flag) {
-		name := "KVBENCH_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		if v, ok := os.LookupEnv(name); ok && !f.Changed {
-			if err := flags.Set(f.Name, v); err != nil {
-				errs = append(errs, usagef("%s in the environment: %w", name, inPlainWords(err)))
-			}
-		}
-	})
-	return errors.Join(errs...)
 }
 
 // secretFlags are left out of a result.

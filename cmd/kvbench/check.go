@@ -15,7 +15,7 @@ func (a *app) checkCommand() *cobra.Command {
 		Use:     "check RUN.json",
 		Short:   "Hold a recorded run against its predictions again",
 		Example: `  kvbench check run.json --tolerance 15% --against fit`,
-		Args:    cobra.ExactArgs(1),
+		Args:    takes("RUN.json"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			judge, err := f.judge()
 			if err != nil {

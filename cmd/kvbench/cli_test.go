@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	hdr "github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/spf13/pflag"
 )
 
 // TestShapeContract has sizes that anyone can work out.
@@ -116,10 +117,15 @@ func TestUsage(t *testing.T) {
 		{"nonsense", exitUsage, []string{`unknown command "nonsense"`, "--help"}},
 		{"--nope", exitUsage, []string{"--nope"}},
 		{"loopback --nope", exitUsage, []string{"--nope", "--help"}},
-		{"loopback extra", exitUsage, []string{"extra"}},
-		{"shape extra", exitUsage, []string{"extra"}},
-		{"check", exitUsage, []string{"1 arg"}},
-		{"check a.json b.json", exitUsage, []string{"1 arg"}},
+		{"loopback extra", exitUsage, []string{`kvbench loopback takes flags alone, and "extra" is none`, "such as: kvbench loopback"}},
+		{"shape extra", exitUsage, []string{`"extra" is none`, "such as: kvbench shape --model"}},
+		{"version 2", exitUsage, []string{`"2" is none`, "such as: kvbench version"}},
+		{"check", exitUsage, []string{"kvbench check needs RUN.json", "such as: kvbench check run.json --tolerance"}},
+		{"check a.json b.json", exitUsage, []string{`takes RUN.json alone, and "b.json" is too much`, "such as: kvbench check run.json"}},
+		{"completion tcsh", exitUsage, []string{`no completion for "tcsh"`, "bash, fish, powershell, zsh", "kvbench completion bash"}},
+		{"completion bash extra", exitUsage, []string{`kvbench completion bash takes flags alone, and "extra" is none`}},
+		{"help lopback", exitUsage, []string{`unknown command "lopback"`, "did you mean loopback?"}},
+		{"help shape now", exitUsage, []string{`unknown command "shape now"`}},
 		{"producer", exitUsage, []string{"--connect is needed", "decode-7:9400"}},
 		{"producer --connect nowhere", exitUsage, []string{"is not HOST:PORT"}},
 
@@ -232,7 +238,65 @@ func TestEnvironment(t *testing.T) {
 	kvbench(t, "shape").want(t, exitUsage, "KVBENCH_TP", "several")
 	t.Setenv("KVBENCH_TP", "1")
 	t.Setenv("KVBENCH_CONTEXT", "0")
-	kvbench(t, "shape").want(t, exitUsage, "at least one token")
+	kvbench(t, "shape").want(t, exitUsage, "at least one token", "(from the environment: KVBENCH_CONTEXT)")
+	kvbench(t, "shape", "--context", "1K").want(t, exitDone)
+}
+
+// TestEnvironmentIsNamed: whatever is wrong with what the environment sets, the
+// message names the variable, and no other.
+func TestEnvironmentIsNamed(t *testing.T) {
+	t.Setenv("KVBENCH_TOKEN", "a secret") // no flag of these commands
+	t.Setenv("KVBENCH_TP", "1")
+	for _, c := range []struct{ name, value, command, says string }{
+		{"KVBENCH_MODEL", "lama-2-70b", "shape", "(from the environment: KVBENCH_MODEL"},
+		{"KVBENCH_FORMAT", "yaml", "shape", "(from the environment: KVBENCH_FORMAT)"},
+		{"KVBENCH_LINK", "nvlink9", "predict", "(from the environment: KVBENCH_LINK)"},
+		{"KVBENCH_TP_DECODE", "0", "shape", "(from the environment: KVBENCH_TP_DECODE)"},
+		{"KVBENCH_TP_DECODE", "3", "shape", "KVBENCH_TP_DECODE"},
+		{"KVBENCH_DURATION", "5", "loopback", "KVBENCH_DURATION in the environment: "},
+		{"KVBENCH_LINKS", "100gbe", "predict", "KVBENCH_LINKS in the environment is no flag of any command"},
+		{"KVBENCH_", "1", "version", "KVBENCH_ in the environment is no flag"},
+	} {
+		t.Run(c.name+"="+c.value, func(t *testing.T) {
+			t.Setenv(c.name, c.value)
+			got := kvbench(t, c.command)
+			got.want(t, exitUsage, c.says)
+			if strings.Contains(got.stderr, "KVBENCH_TOKEN") {
+				t.Errorf("a variable that is none of the command's is blamed: %s", got.stderr)
+			}
+		})
+	}
+	// What is written is not the environment's fault.
+	if got := kvbench(t, "predict", "--link", "nvlink9"); strings.Contains(got.stderr, "KVBENCH") {
+		t.Errorf("the environment is blamed for what was written: %s", got.stderr)
+	}
+	// Help and completion are there to find out what the flags are called.
+	t.Setenv("KVBENCH_LINKS", "100gbe")
+	for _, line := range []string{"help predict", "predict --help", "completion bash", "__complete predict --li"} {
+		kvbench(t, strings.Fields(line)...).want(t, exitDone)
+	}
+}
+
+// TestEnvironmentOfOtherCommands: every flag may be set for all commands, and stops none
+// that lacks it. What the tests, the scripts and Kubernetes set is no flag.
+func TestEnvironmentOfOtherCommands(t *testing.T) {
+	for _, c := range (&app{transports: transports()}).root().Commands() {
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if !slices.Contains([]string{"help", "format", "model", "context", "link", "requests"}, f.Name) && f.Value.Type() != "stringSlice" {
+				t.Setenv(variable(f.Name), f.DefValue)
+			}
+		})
+	}
+	for name, value := range map[string]string{
+		"KVBENCH_LANE": "shm", "KVBENCH_RDMA_OP": "get", "KVBENCH_CONNECT": "decode-7:9400", "KVBENCH_ONCE": "true",
+		"KVBENCH_TP_DECODE": "1", "KVBENCH_PP_DECODE": "1", "KVBENCH_MFU": "0.4",
+		"KVBENCH_CACHE": "/tmp", "KVBENCH_PORT": "tcp://10.0.0.1:9400", "KVBENCH_PORT_9400_TCP": "tcp://10.0.0.1:9400", "KVBENCH_SERVICE_HOST": "10.0.0.1",
+	} {
+		t.Setenv(name, value)
+	}
+	for _, line := range []string{"version", "shape", "predict", "check testdata/spec.run.json", "devices", "loopback --calibrate off --model qwen3-0.6b --context 16 --requests 1"} {
+		start(t, strings.Fields(line)...).end(patience).want(t, exitDone)
+	}
 }
 
 func TestVersion(t *testing.T) {

@@ -43,7 +43,7 @@ func golden(t *testing.T, name string, got []byte) {
 // 1.031. With ten samples the second and the ninth bound the median, 29.1 and
 // 29.8 ms: from 1.021 to 1.045. So it passes at 15 %, and at 3 % it is outside
 // with an interval that reaches in, which is unchecked. At 1 % it fails.
-func specRun(t *testing.T) *results.Run {
+func specRun(t testing.TB) *results.Run {
 	t.Helper()
 	link, err := model.ParseLink("100gbe")
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -45,6 +46,7 @@ func TestIdleFlags(t *testing.T) {
 
 		{"loopback --arrivals uniform", []string{"--arrivals", "--rate"}},
 		{"producer --connect 127.0.0.1:9 --arrivals uniform", []string{"--arrivals", "--rate"}},
+		{"loopback --rate 1/h --duration 2s", []string{"--rate 1/h", "--duration 2s", "0.00056 of a request"}},
 		{"loopback --requests 5 --duration 1s", []string{"--requests", "--duration"}},
 		{"loopback --prefill 5ms", []string{"--prefill", "--overlap layer"}},
 		{"loopback --gpu h100", []string{"--gpu", "--prefill auto"}},
@@ -102,6 +104,26 @@ func TestIdleFlagsOfTheEnvironment(t *testing.T) {
 	kvbench(t, "predict", "--gpus", "2", "--prefill", "1s").want(t, exitUsage, "--gpus")
 	t.Setenv("KVBENCH_GPUS", "0")
 	kvbench(t, "predict", "--context", "1K").want(t, exitUsage, "--gpus 0", "at least 1")
+}
+
+// TestLongArrivals: a run that will wait for hours for its requests to arrive says so
+// before it does, and one that will not says nothing.
+func TestLongArrivals(t *testing.T) {
+	p := start(t, with(append([]string{"loopback"}, tiny...), "--rate", "1/h")...)
+	says := p.stderr.await(t, "to arrive")
+	for _, part := range []string{"20 requests at 1/h", "20h0m0s", "--rate", "--requests", "--duration"} {
+		if !strings.Contains(says, part) {
+			t.Errorf("%q is not in %q", part, says)
+		}
+	}
+	p.signal(syscall.SIGTERM)
+	p.end(patience).want(t, exitFailed, "interrupted")
+	// Of a loop of 20 requests a second those that are due within the second are waited for.
+	got := start(t, with(append([]string{"loopback"}, tiny...), "--rate", "20/s", "--arrivals", "uniform", "--duration", "1s")...).end(patience)
+	got.want(t, exitDone)
+	if strings.Contains(got.stderr, "to arrive") {
+		t.Errorf("a run of a second: %s", got.stderr)
+	}
 }
 
 // TestNoLink: over a device without a rate, such as lo, what describes a link is said

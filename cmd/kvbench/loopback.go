@@ -107,6 +107,8 @@ func startConsumer(ctx context.Context, flags ...string) (*consumerProcess, erro
 			return p, nil
 		}
 	case <-ctx.Done():
+		p.stop()
+		return nil, errInterruptedEarly
 	case <-time.After(10 * time.Second):
 	}
 	return nil, fmt.Errorf("start consumer: it did not come up\n%s", p.stop())

@@ -64,8 +64,8 @@ type forecast struct {
 	*predictFlags
 	rank    bench.Rank
 	routes  []route
-	rates   []float64 // requests a second; 0 is no load
-	prefill func(tokens int64) float64
+	rates   []float64      // requests a second; 0 is no load
+	prefill *prefillTimes  // nil where none was asked for
 	sizes   map[int64]size // by tokens
 	// What --saved says, as seconds or as a share of the prefill.
 	savedSeconds, savedShare float64
@@ -118,8 +118,7 @@ func (f *predictFlags) prepare() (*forecast, []payload.Spec, error) {
 		return nil, nil, err
 	}
 	p.rates = []float64{rate}
-	var note string
-	if p.prefill, note, err = f.prefill.seconds(specs[0].Geometry); err != nil {
+	if p.prefill, err = f.prefill.times(specs[0].Geometry); err != nil {
 		return nil, nil, err
 	}
 	if p.prefill == nil && (f.saved != "" || f.overlap == "layer") {
@@ -131,8 +130,8 @@ func (f *predictFlags) prepare() (*forecast, []payload.Spec, error) {
 	for _, r := range p.routes {
 		p.table.Notes = append(p.table.Notes, r.notes...)
 	}
-	if note != "" {
-		p.table.Notes = append(p.table.Notes, note)
+	if p.prefill != nil && p.prefill.basis != "" {
+		p.table.Notes = append(p.table.Notes, p.prefill.basis)
 	}
 	return p, specs, nil
 }
@@ -185,15 +184,15 @@ func (p *forecast) sizeOf(s payload.Spec) (size, error) {
 	if z, ok := p.sizes[s.Tokens]; ok {
 		return z, nil
 	}
-	shape, err := s.Shape()
+	pairs, err := s.Pairs()
 	if err != nil {
 		return size{}, asUsage(err)
 	}
-	pair, ok := shape.Pair(p.rank.Prefill, p.rank.Decode)
+	pair, ok := payload.PairOf(pairs, p.rank.Prefill, p.rank.Decode)
 	if !ok {
-		return size{}, usagef("--rank %s moves nothing; pairs that do: %s", p.shape.rank, pairNames(shape.Pairs))
+		return size{}, usagef("--rank %s moves nothing; pairs that do: %s", p.shape.rank, pairNames(pairs))
 	}
-	z := size{bytes: pair.Bytes, layers: max(1, shape.AttentionLayers), descriptors: int(pair.Descriptors)}
+	z := size{bytes: pair.Bytes, layers: max(1, s.Geometry.AttentionLayers()), descriptors: int(pair.Descriptors)}
 	p.sizes[s.Tokens] = z
 	return z, nil
 }
@@ -210,7 +209,7 @@ func (p *forecast) scenario(r route, s payload.Spec) (model.Scenario, error) {
 		SavedSeconds: p.savedSeconds, SavedShare: p.savedShare, SavedKnown: p.saved != "",
 	}
 	if p.prefill != nil {
-		scenario.PrefillSeconds = p.prefill(s.Tokens)
+		scenario.PrefillSeconds, scenario.LeastPrefillSeconds = p.prefill.seconds(s.Tokens), p.prefill.least(s.Tokens)
 	}
 	return scenario, nil
 }
@@ -221,7 +220,7 @@ const cheapShare = 0.05
 // cheapFrom notes, by route, from which context on the exposed transfer is a small
 // part of TTFT, as far as a prefill that grows with the context tells.
 func (p *forecast) cheapFrom(s payload.Spec) {
-	if p.prefill == nil || p.prefill(2) == p.prefill(1) {
+	if p.prefill == nil || p.prefill.seconds(2) == p.prefill.seconds(1) {
 		return
 	}
 	const low, high = 16, 1 << 20

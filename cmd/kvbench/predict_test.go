@@ -35,7 +35,7 @@ func shakySmall(rng *rand.Rand, bytes int64, repetition int) float64 {
 
 // calibratedRun writes the record of a run that calibrated the path, to 64 MiB, and
 // returns its name.
-func calibratedRun(t *testing.T, stray func(rng *rand.Rand, bytes int64, repetition int) float64) string {
+func calibratedRun(t testing.TB, stray func(rng *rand.Rand, bytes int64, repetition int) float64) string {
 	t.Helper()
 	run := specRun(t)
 	run.Fit = &results.Fit{}
@@ -225,6 +225,16 @@ func TestPredictFlips(t *testing.T) {
 	}
 	if text := kvbench(t, lost...).stdout; !strings.Contains(text, "unbounded loss") {
 		t.Errorf("an unstable queue:\n%s", text)
+	}
+	// 1,342,177,280 bytes expose 107 ms, more than a prefill of 50 ms has to save.
+	short := append(args, "--prefill", "50ms", "--saved", "20%")
+	for _, f := range kvbench(t, append(short, "--format", "json")...).rows(t)[0]["flips"].([]any) {
+		if f := f.(map[string]any); f["unit"] == "of prefill" && f["at"] != nil {
+			t.Errorf("more than all of prefill is saved: %v", f)
+		}
+	}
+	if text := kvbench(t, short...).stdout; !strings.Contains(text, "no value of saved by disaggregation within a factor of 1000 flips it") {
+		t.Errorf("what cannot flip the verdict is not said:\n%s", text)
 	}
 	// Whatever moves alone, nothing is won where nothing is saved.
 	none := kvbench(t, append(args, "--prefill", "377ms", "--saved", "0ms")...)

@@ -149,28 +149,34 @@ func caveat(fit *model.Fit, s model.Scenario) (vague bool, note string) {
 	return vague, strings.Join(notes, "; ")
 }
 
-// mostFlips is how many inputs a line names.
+// mostFlips is how many inputs a line says to flip the verdict.
 const mostFlips = 3
 
-// flipLine says which inputs flip the verdict and at what value, the nearest first;
-// empty where there is no verdict to flip.
+// flipLine says which inputs flip the verdict and at what value, the nearest first,
+// and which cannot; empty where there is no verdict to flip.
 func flipLine(flips []model.Flip) string {
-	var at []string
+	var at, never []string
 	for _, f := range flips {
-		if !f.Never && len(at) < mostFlips {
+		switch {
+		case f.Never:
+			never = append(never, f.Input)
+		case len(at) < mostFlips:
 			at = append(at, f.String())
 		}
 	}
+	held := "no value of " + strings.Join(never, " or ") + " within a factor of 1000 flips it"
 	switch {
 	case len(flips) == 0:
 		return ""
 	case len(at) == 0:
-		return "the verdict stands: no input within a factor of 1000 flips it"
+		return "the verdict stands: " + held
+	case len(never) == 0:
+		return "bandwidth as goodput: the verdict flips with " + strings.Join(at, "; ")
 	}
-	return "bandwidth as goodput: the verdict flips with " + strings.Join(at, "; ")
+	return "bandwidth as goodput: the verdict flips with " + strings.Join(at, "; ") + "; " + held
 }
 
-// flipRow is a flip for programs; at is null where no value within a factor of 1000 flips the verdict.
+// flipRow is a flip for programs; at is null where no value that the input can have within a factor of 1000 flips the verdict.
 type flipRow struct {
 	Input string   `json:"input"`
 	Unit  string   `json:"unit"`

@@ -73,22 +73,35 @@ func (e *prefillEstimate) note(config map[string]string) {
 	config["prefill-estimate"] = e.basis
 }
 
-// seconds returns a function from tokens to the prefill's seconds, and what it rests
-// on; nil where no prefill is asked for.
-func (f *prefillFlags) seconds(g payload.Geometry) (func(tokens int64) float64, string, error) {
+// prefillTimes is how long the prefill of a context takes, in seconds.
+type prefillTimes struct {
+	seconds func(tokens int64) float64
+	least   func(tokens int64) float64 // at the accelerators' peak; 0 where it is not known
+	basis   string                     // what an estimate rests on, for people
+}
+
+// times reads how long prefills take; nil where none is asked for.
+func (f *prefillFlags) times(g payload.Geometry) (*prefillTimes, error) {
 	switch {
 	case f.prefill != "" && f.prefill != "auto":
 		d, err := time.ParseDuration(f.prefill)
 		if err != nil || d <= 0 {
-			return nil, "", usagef("--prefill %q is not a time such as 500ms, nor auto", f.prefill)
+			return nil, usagef("--prefill %q is not a time such as 500ms, nor auto", f.prefill)
 		}
-		return func(int64) float64 { return d.Seconds() }, "", nil
+		return &prefillTimes{
+			seconds: func(int64) float64 { return d.Seconds() },
+			least:   func(int64) float64 { return 0 },
+		}, nil
 	case f.prefill == "" && f.gpu == "":
-		return nil, "", nil
+		return nil, nil
 	}
 	e, err := f.estimate(g)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	return func(tokens int64) float64 { return e.Seconds(tokens, 0) }, e.basis, nil
+	return &prefillTimes{
+		seconds: func(tokens int64) float64 { return e.Seconds(tokens, 0) },
+		least:   func(tokens int64) float64 { return e.LeastSeconds(tokens, 0) },
+		basis:   e.basis,
+	}, nil
 }

@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"kvbench/bench"
 	"kvbench/internal/control"
 	"kvbench/internal/hostinfo"
+	"kvbench/internal/units"
 	"kvbench/report"
 	"kvbench/results"
 )
@@ -76,6 +79,7 @@ func (a *app) measure(cmd *cobra.Command, f *runFlags, reach func(context.Contex
 			return err
 		}
 	}
+	a.warnLong(f, load, len(plan.Specs))
 	producer, err := reach(cmd.Context())
 	if err != nil {
 		return err
@@ -90,7 +94,7 @@ func (a *app) measure(cmd *cobra.Command, f *runFlags, reach func(context.Contex
 	bar.close()
 	if errRun != nil && len(outcome.Cells) == 0 && len(outcome.Samples) == 0 {
 		if errors.Is(errRun, context.Canceled) {
-			return errors.New("interrupted before anything was measured")
+			return errInterruptedEarly
 		}
 		return errRun
 	}
@@ -109,12 +113,27 @@ func (a *app) measure(cmd *cobra.Command, f *runFlags, reach func(context.Contex
 	return errors.Join(errRun, a.keep(file, record), a.judge(f, record, assumed.Judge, errRun == nil))
 }
 
+// errInterruptedEarly is returned when a run was ended before it had a result.
+var errInterruptedEarly = errors.New("interrupted before anything was measured")
+
+// longArrivals is from when on it is said how long an open loop waits for its arrivals.
+const longArrivals = time.Minute
+
+// warnLong says how long a run will wait for the arrivals of an open loop. It would
+// otherwise sit there without a word.
+func (a *app) warnLong(f *runFlags, load bench.Load, contexts int) {
+	if each := load.Length(); each > longArrivals/time.Duration(contexts) {
+		fmt.Fprintf(a.err, "note: %s at %s take about %s to arrive, at each of %s; for less, raise --rate, lower --requests, or give --duration\n",
+			units.Count(load.Requests, "request"), f.rate, each.Round(time.Second), units.Count(contexts, "context"))
+	}
+}
+
 // warnNoLink says which flags of a spec prediction had nothing to work on: with
 // --link auto that is known only once data has crossed a device.
 func (a *app) warnNoLink(cmd *cobra.Command) {
 	var idle []string
 	for _, name := range specFlags {
-		if cmd.Flags().Changed(name) {
+		if cmd.Flags().Changed(name) && !slices.Contains(a.fromEnvironment, name) {
 			idle = append(idle, "--"+name)
 		}
 	}

@@ -48,7 +48,7 @@ func TestCalibrationReused(t *testing.T) {
 		got.wantPrinted(t, note)
 	}
 	run(same, "--direction", "pull").want(t, exitUsage, `direction "push", here "pull"`, "--calibrate auto")
-	run(calibrationOf(t, "tcp/eth7"), "--requests", "3").want(t, exitFailed, `lane "tcp/eth7", here "tcp/lo"`, "--calibrate auto")
+	run(calibrationOf(t, "tcp/eth7"), "--requests", "3").want(t, exitUsage, `lane "tcp/eth7", here "tcp/lo"`, "--calibrate auto")
 }
 
 // wantPrinted holds what went to standard output against a part of it.

@@ -135,6 +135,9 @@ func (f *runFlags) plan(given func(flag string) bool) (bench.Plan, bench.Load, e
 	if f.duration < 0 {
 		return p, l, usagef("--duration %s: give a time above 0, such as 30s", f.duration)
 	}
+	if expected := l.Rate * l.Duration.Seconds(); l.Rate > 0 && l.Duration > 0 && expected < 1 {
+		return p, l, usagef("--rate %s brings %.2g of a request in --duration %s: raise one of them", f.rate, expected, f.duration)
+	}
 	if f.check.calibrate == "auto" {
 		l.Calibrate = calibrationTime
 	}
