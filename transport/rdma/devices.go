@@ -178,7 +178,11 @@ func settings(f family, cfg transport.Config) []ucx.Setting {
 	device := cfg.Device
 	var s []ucx.Setting
 	if os.Getenv("UCX_TLS") == "" {
-		s = append(s, ucx.Setting{Name: "TLS", Value: f.transports(cfg.Operation)})
+		tls := f.transports(cfg.Operation)
+		if cfg.Memory == transport.CUDAMemory {
+			tls += ",cuda_copy" // by which UCX knows CUDA memory; it carries nothing between processes
+		}
+		s = append(s, ucx.Setting{Name: "TLS", Value: tls})
 	}
 	if f.oneRail && os.Getenv("UCX_MAX_RNDV_RAILS") == "" {
 		s = append(s, ucx.Setting{Name: "MAX_RNDV_RAILS", Value: "1"})
