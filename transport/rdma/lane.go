@@ -116,7 +116,7 @@ func (ls lanes) carries(l lane) bool {
 type lanes struct {
 	all      []lane
 	put, get []string // the lanes, by index, that have the operation themselves
-	told     bool     // UCX says which; its protocols of the second generation do not, from 1.14 on
+	told     bool     // UCX says which: with its protocols of the second generation newer ones do not
 }
 
 // The lines of ucp_ep_print_info that matter:
@@ -139,7 +139,7 @@ func parseLanes(text string) (lanes, error) {
 		} else if m != nil {
 			ls.get = append(ls.get, m[2])
 		}
-		ls.told = ls.told || strings.Contains(line, "am_send:")
+		ls.told = ls.told || opLine.MatchString(line) || strings.Contains(line, "am_send:")
 	}
 	if len(ls.all) == 0 {
 		return ls, errors.New("UCX names no lane of this connection")
