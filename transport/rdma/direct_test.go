@@ -121,3 +121,28 @@ func TestBind(t *testing.T) {
 		t.Errorf("bound to no context: %v", err)
 	}
 }
+
+// TestUsedDirectly: one-sided operations that UCX makes of messages are not direct.
+func TestUsedDirectly(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		gpu        *gpuSide
+		fails      bool
+	}{
+		{"queue pairs", textSecond, &gpuSide{kind: ucx.CUDAMemory}, false},
+		{"datagrams", textSecondDatagrams, &gpuSide{kind: ucx.CUDAMemory}, true},
+		{"datagrams of host memory", textSecondDatagrams, nil, false},
+	} {
+		u, err := parsed(t, c.text).carrying(ucx.Put, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = (&connection{gpu: c.gpu}).checkUsedDirectly(u)
+		if c.fails != errors.Is(err, errWrongLane) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if c.fails {
+			says(t, err, "put emulated by active messages on ud_mlx5/mlx5_0:1", "--lane ud, which is staged")
+		}
+	}
+}
