@@ -805,7 +805,7 @@ static void create(kvb_worker *w, void *arg)
 	}
 	if (o->bind != 0 && ((int (*)(uintptr_t))o->bind)(o->bind_to) != 0) {
 		*c->what = "cuCtxSetCurrent";
-		c->status = UCS_ERR_NO_DEVICE;
+		c->status = UCS_ERR_INVALID_PARAM;
 		return;
 	}
 	c->status = new_context(w, o, c->what);

@@ -240,10 +240,13 @@ func explain(err error, f family, device string) error {
 }
 
 // explainRegistration says what a failure to register memory means.
-func explainRegistration(err error, size int64) error {
+func explainRegistration(err error, kind transport.MemoryKind, size int64) error {
 	var e *ucx.Error
 	if !errors.As(err, &e) {
 		return err
+	}
+	if kind == transport.CUDAMemory {
+		return fmt.Errorf("register %s of GPU memory: %w; a NIC reaches no more of it than the GPU's BAR1 has room for (nvidia-smi -q -d MEMORY); set UCX_LOG_LEVEL=info to see what UCX says of it", units.BinaryBytes(size), e)
 	}
 	return fmt.Errorf("register %s: %w; %s", units.BinaryBytes(size), e, lockAdvice(hostinfo.LockLimit(), size))
 }

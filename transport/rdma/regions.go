@@ -84,7 +84,7 @@ func (c *connection) Register(m transport.Memory) (transport.Region, error) {
 		return transport.Region{}, c.Err()
 	}
 	if err != nil {
-		return transport.Region{}, explainRegistration(err, m.Size())
+		return transport.Region{}, explainRegistration(err, m.Kind, m.Size())
 	}
 	return transport.Region{ID: r.id, Size: r.size}, nil
 }
@@ -257,7 +257,7 @@ func (c *connection) Allocate(size int64) (m transport.Memory, err error) {
 		return m, c.Err()
 	}
 	if err != nil {
-		return m, explainRegistration(err, size)
+		return m, explainRegistration(err, transport.HostMemory, size)
 	}
 	return m, nil
 }
