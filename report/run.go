@@ -210,8 +210,14 @@ func pathText(t results.Transport) string {
 	if t.SoftwareDevice {
 		text += " (software RDMA: it says nothing about hardware)"
 	}
-	if t.GPUPath == results.Staged {
+	switch t.GPUPath {
+	case results.Staged:
 		text += ", GPU memory staged through host memory"
+		if t.Staging != nil && t.Staging.Reason != "" {
+			text += " (" + t.Staging.Reason + ")"
+		}
+	case results.Direct:
+		text += ", GPU memory directly"
 	}
 	return text
 }

@@ -54,6 +54,15 @@ type Checker interface {
 	Check(ctx context.Context, cfg Config) error
 }
 
+// DirectMover is implemented by a transport that moves GPU memory by itself where this
+// host has what that takes. It does so with a Config whose Memory is CUDAMemory.
+type DirectMover interface {
+	// CheckDirect returns nil where connections with cfg move GPU memory with nothing of
+	// the host's memory in between, as far as this side is concerned. Otherwise its error
+	// says what is in the way.
+	CheckDirect(ctx context.Context, cfg Config) error
+}
+
 // Allocator is implemented by an endpoint that moves data best, or only, in memory
 // of its own making.
 type Allocator interface {
@@ -158,6 +167,9 @@ type Config struct {
 	// Operation is how a transfer is carried out, where a transport has several
 	// ways. Empty is the transport's choice.
 	Operation string `json:"operation,omitempty"`
+	// Memory is the kind of memory that the connection moves, where a transport has
+	// several. Empty is host memory.
+	Memory MemoryKind `json:"-"`
 	// GPU is the CUDA device of this side in whose memory Allocate makes memory, as
 	// this process counts its devices. Each side has its own.
 	GPU int `json:"-"`
@@ -357,6 +369,9 @@ type Path struct {
 // destination, with several chunks under way at a time. A side knows its own copies,
 // and the initiator the wire.
 type Staging struct {
+	// Reason is what kept the memory from being moved directly, where the transport below
+	// could have: of this side, or of the peer.
+	Reason      string    `json:"reason,omitempty"`
 	ChunkBytes  int64     `json:"chunk_bytes"`  // the most of one chunk
 	PinnedBytes int64     `json:"pinned_bytes"` // host memory of this side that chunks go through
 	PinSeconds  float64   `json:"pin_seconds"`  // that making it took, outside every measurement

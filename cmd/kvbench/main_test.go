@@ -21,17 +21,23 @@ import (
 
 // The test binary is kvbench too, when it is started with asKVBench set: tests
 // run real processes, and loopback finds its own program as it does in a build.
-// With damage set, those processes move data over a broken TCP transport.
+// With damage set, those processes move data over a broken TCP transport; with direct
+// set, UCX takes the test double's GPU memory for the host's.
 const (
 	asKVBench = "RUN_KVBENCH"
 	damage    = "RUN_KVBENCH_DAMAGE"
-	mark      = "RUN_KVBENCH_TEST" // names the test that a process belongs to
+	direct    = "RUN_KVBENCH_DIRECT" // both, or the command of the one side
+	mark      = "RUN_KVBENCH_TEST"   // names the test that a process belongs to
 )
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asKVBench) != "" {
 		if how := os.Getenv(damage); how != "" {
 			a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, transports: damaged(how)}
+			os.Exit(a.run(untilSignal(), os.Args[1:]))
+		}
+		if sides := os.Getenv(direct); sides != "" {
+			a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, transports: directly(sides, os.Args[1])}
 			os.Exit(a.run(untilSignal(), os.Args[1:]))
 		}
 		main()

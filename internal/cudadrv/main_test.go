@@ -27,6 +27,7 @@ var children = map[string]func() error{
 	"import": importMemory,
 	"pinned": checkPinned,
 	"share":  shareOnce,
+	"rdma":   allocForRDMA,
 
 	"import descriptor": importDescriptor,
 }

@@ -22,6 +22,7 @@ const (
 	symMemFree
 	symMemGetInfo
 	symMemGetAddressRange
+	symPointerSetAttribute
 	symMemHostRegister
 	symMemHostUnregister
 	symStreamCreate
@@ -78,6 +79,7 @@ var symbols = [symbolCount]struct {
 	symMemFree:                {"cuMemFree_v2", 3020},
 	symMemGetInfo:             {"cuMemGetInfo_v2", 3020},
 	symMemGetAddressRange:     {"cuMemGetAddressRange_v2", 3020},
+	symPointerSetAttribute:    {"cuPointerSetAttribute", 6000},
 	symMemHostRegister:        {"cuMemHostRegister_v2", 6050},
 	symMemHostUnregister:      {"cuMemHostUnregister", 4000},
 	symStreamCreate:           {"cuStreamCreate", 2000},

@@ -42,6 +42,27 @@ func (o *Owned) MadeBy(alloc func(c *cudadrv.Context, size int64) (*cudadrv.Buff
 	return o
 }
 
+// Check says what keeps GPU memory from being registered with an endpoint whose device
+// has the context, or nil.
+func Check(c *cudadrv.Context, m transport.Memory) error {
+	switch {
+	case m.Length < 1:
+		return fmt.Errorf("register %d bytes of GPU memory: %w", m.Length, transport.ErrBounds)
+	case m.Device != c.Device.Ordinal:
+		return fmt.Errorf("register memory of CUDA device %d where the connection moves that of device %d (--gpu-device): %w",
+			m.Device, c.Device.Ordinal, transport.ErrUnsupported)
+	}
+	at := cudadrv.DevicePointer(m.Pointer)
+	base, size, err := c.AddressRange(at)
+	if err != nil {
+		return fmt.Errorf("register %#x: %w", m.Pointer, err)
+	}
+	if off := int64(at - base); m.Length > size-off {
+		return fmt.Errorf("register %d bytes at offset %d of an allocation of %d: %w", m.Length, off, size, transport.ErrBounds)
+	}
+	return nil
+}
+
 // Allocate implements transport.Allocator.
 func (o *Owned) Allocate(size int64) (transport.Memory, error) {
 	if size < 1 {
@@ -122,6 +143,15 @@ func (o *Owned) with(m transport.Memory, f func(*cudadrv.Buffer) error) error {
 		return fmt.Errorf("%w: %w", transport.ErrBounds, err)
 	}
 	return err
+}
+
+// Leave ends what Allocate can, and leaves to the end of the process what was made:
+// for where a peer may still touch it.
+func (o *Owned) Leave() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ended = true
+	clear(o.at)
 }
 
 // FreeAll gives everything back, whatever is registered, and ends what Allocate can.

@@ -75,6 +75,68 @@ func TestOwned(t *testing.T) {
 	}
 }
 
+// TestLeave: what a peer may yet touch is not freed, and of no more use here.
+func TestLeave(t *testing.T) {
+	testdouble.Need(t)
+	o := gpumem.On(0, nil)
+	m, err := o.Allocate(4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Leave()
+	d, err := cudadrv.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := d.Context(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(o.Free(m), o.FreeAll()); err != nil {
+		t.Error(err)
+	}
+	if err := gpumem.Check(c, m); err != nil {
+		t.Errorf("the memory is gone: %v", err)
+	}
+	if _, err := o.Allocate(4096); !errors.Is(err, transport.ErrClosed) {
+		t.Errorf("Allocate after Leave: %v", err)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	testdouble.Need(t)
+	d, err := cudadrv.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := d.Context(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := gpumem.On(0, func(cudadrv.DevicePointer, int64) bool { return false })
+	m, err := o.Allocate(4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.FreeAll()
+	for name, tc := range map[string]struct {
+		change func(*transport.Memory)
+		want   error
+	}{
+		"all of it":      {func(*transport.Memory) {}, nil},
+		"a part":         {func(m *transport.Memory) { m.Pointer += 4000; m.Length = 96 }, nil},
+		"over the end":   {func(m *transport.Memory) { m.Pointer += 4000; m.Length = 97 }, transport.ErrBounds},
+		"nothing":        {func(m *transport.Memory) { m.Length = 0 }, transport.ErrBounds},
+		"another device": {func(m *transport.Memory) { m.Device = 1 }, transport.ErrUnsupported},
+	} {
+		changed := m
+		tc.change(&changed)
+		if err := gpumem.Check(c, changed); !errors.Is(err, tc.want) {
+			t.Errorf("%s: %v, want %v", name, err, tc.want)
+		}
+	}
+}
+
 func TestMadeBy(t *testing.T) {
 	testdouble.Need(t)
 	refused := errors.New("no")

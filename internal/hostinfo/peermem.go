@@ -15,6 +15,9 @@ type PeerMemory struct {
 // Possible reports whether there is a way, as far as can be seen from outside the drivers.
 func (p PeerMemory) Possible() bool { return len(p.Modules) > 0 || p.OpenDriver }
 
+// ReadPeerMemory looks for it on this host.
+func ReadPeerMemory() PeerMemory { return host.peerMemory() }
+
 func (t tree) peerMemory() PeerMemory {
 	var p PeerMemory
 	loaded := t.loadedModules()

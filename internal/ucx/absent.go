@@ -22,6 +22,9 @@ func StatusText(status int) string { return fmt.Sprint("status ", status) }
 // Survey returns ErrNotBuilt.
 func Survey() (string, error) { return "", ErrNotBuilt }
 
+// TypesOf returns ErrNotBuilt.
+func TypesOf([]Setting) (MemoryTypes, error) { return 0, ErrNotBuilt }
+
 // Worker cannot be had in this build: NewWorker never returns one.
 type Worker struct{}
 
@@ -56,7 +59,7 @@ func (*Worker) Retire()                                                  {}
 func (*Worker) Disconnect() bool                                         { return true }
 func (*Worker) Abandon()                                                 {}
 func (*Worker) Free()                                                    {}
-func (*Worker) Map(uintptr, int64) (Memory, error)                       { return Memory{}, ErrNotBuilt }
+func (*Worker) Map(uintptr, int64, MemoryType) (Memory, error)           { return Memory{}, ErrNotBuilt }
 func (*Worker) Allocate(int64) (Memory, error)                           { return Memory{}, ErrNotBuilt }
 func (*Worker) Unmap(Memory) error                                       { return ErrNotBuilt }
 func (*Worker) OpenRegion(uint32, Memory)                                {}

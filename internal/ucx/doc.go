@@ -50,7 +50,31 @@ type Options struct {
 	PeerErrors bool          // ask UCX to notice that the peer is gone; not every lane can
 	Spin       time.Duration // how long to look for something to do before sleeping
 	Processors []int         // that the thread is to keep to, if they are this process's; none: any
+	Bind       Bind          // what the thread does before it calls UCX
 }
+
+// Bind is a call of the CUDA driver's that binds a thread to a context: UCX calls the
+// driver for GPU memory, which fails, or crashes, on a thread that has none. The zero
+// Bind is none.
+type Bind struct {
+	Function uintptr // cuCtxSetCurrent, in C
+	Context  uintptr // its argument
+}
+
+// MemoryType is where memory lives, numbered as ucs_memory_type_t.
+type MemoryType uint32
+
+// The types that are used here.
+const (
+	HostMemory MemoryType = 0
+	CUDAMemory MemoryType = 1
+)
+
+// MemoryTypes is a set of types: bit 1<<t of each.
+type MemoryTypes uint64
+
+// Has reports whether a type is in the set.
+func (s MemoryTypes) Has(t MemoryType) bool { return s>>t&1 != 0 }
 
 // Op is how a transfer's bytes are moved.
 type Op uint32

@@ -33,6 +33,12 @@ var (
 	_ [C.sizeof_struct_kvb_piece]byte = [unsafe.Sizeof(Piece{})]byte{}
 )
 
+// The types of memory have UCX's numbers.
+var (
+	_ [HostMemory]byte = [C.UCS_MEMORY_TYPE_HOST]byte{}
+	_ [CUDAMemory]byte = [C.UCS_MEMORY_TYPE_CUDA]byte{}
+)
+
 var load = sync.OnceValue(func() error {
 	var why [512]C.char
 	if C.kvb_load(&why[0], C.size_t(len(why))) != 0 {
@@ -82,18 +88,15 @@ func NewWorker(o Options) (*Worker, error) {
 	}
 	var arena arena
 	defer arena.free()
-	settings := make([]C.struct_kvb_setting, len(o.Settings))
-	for i, s := range o.Settings {
-		settings[i] = C.struct_kvb_setting{name: arena.text(s.Name), value: arena.text(s.Value)}
-	}
 	processors := make([]C.int, len(o.Processors))
 	for i, n := range o.Processors {
 		processors[i] = C.int(n)
 	}
 	options := C.struct_kvb_options{
-		settings: copied(&arena, settings), setting_count: C.size_t(len(settings)),
+		settings: arena.settings(o.Settings), setting_count: C.size_t(len(o.Settings)),
 		slots: C.uint32_t(o.Slots), window: C.uint32_t(o.Window), spin: C.int64_t(o.Spin),
 		processors: copied(&arena, processors), processor_count: C.size_t(len(processors)),
+		bind: C.uintptr_t(o.Bind.Function), bind_to: C.uintptr_t(o.Bind.Context),
 	}
 	if o.PeerErrors {
 		options.peer_errors = 1
@@ -122,6 +125,15 @@ func (a *arena) text(s string) *C.char {
 	t := C.CString(s)
 	*a = append(*a, unsafe.Pointer(t))
 	return t
+}
+
+// settings returns a copy of settings.
+func (a *arena) settings(list []Setting) *C.struct_kvb_setting {
+	settings := make([]C.struct_kvb_setting, len(list))
+	for i, s := range list {
+		settings[i] = C.struct_kvb_setting{name: a.text(s.Name), value: a.text(s.Value)}
+	}
+	return copied(a, settings)
 }
 
 // copied returns a copy of a slice in C's memory.
@@ -253,6 +265,7 @@ func (w *Worker) Free() {
 type Memory struct {
 	handle  unsafe.Pointer
 	start   unsafe.Pointer // of memory that UCX allocated
+	kind    MemoryType
 	Address uintptr
 	Length  int64
 	Key     []byte // what the peer's Import needs
@@ -261,32 +274,32 @@ type Memory struct {
 // Pointer is where memory that Allocate returned begins.
 func (m Memory) Pointer() unsafe.Pointer { return m.start }
 
-// Map registers length bytes at address, which stay where they are until Unmap.
-func (w *Worker) Map(address uintptr, length int64) (Memory, error) {
-	return w.register("ucp_mem_map", address, length)
+// Map registers length bytes of a type at address, which stay where they are until Unmap.
+func (w *Worker) Map(address uintptr, length int64, kind MemoryType) (Memory, error) {
+	return w.register("ucp_mem_map", address, length, kind)
 }
 
 // Allocate returns memory that UCX made, in the place that its lanes like best.
 func (w *Worker) Allocate(length int64) (Memory, error) {
-	return w.register("ucp_mem_map with allocation", 0, length)
+	return w.register("ucp_mem_map with allocation", 0, length, HostMemory)
 }
 
-func (w *Worker) register(call string, address uintptr, length int64) (Memory, error) {
+func (w *Worker) register(call string, address uintptr, length int64, kind MemoryType) (Memory, error) {
 	var m C.struct_kvb_memory
-	if err := check(call, C.kvb_map(w.w, C.uint64_t(address), C.uint64_t(length), &m)); err != nil {
+	if err := check(call, C.kvb_map(w.w, C.uint64_t(address), C.uint64_t(length), C.uint32_t(kind), &m)); err != nil {
 		return Memory{}, err
 	}
 	defer C.kvb_key_free(m.key)
 	if address == 0 {
 		address = uintptr(m.start)
 	}
-	return Memory{handle: m.handle, start: m.start, Address: address, Length: length, Key: C.GoBytes(m.key, C.int(m.key_size))}, nil
+	return Memory{handle: m.handle, start: m.start, kind: kind, Address: address, Length: length, Key: C.GoBytes(m.key, C.int(m.key_size))}, nil
 }
 
 // Unmap ends a registration, and frees the memory if Allocate made it.
 func (w *Worker) Unmap(m Memory) error { return check("ucp_mem_unmap", C.kvb_unmap(w.w, m.handle)) }
 
-// OpenRegion lets the peer's active messages write to memory, by number.
+// OpenRegion lets the peer's active messages write to host memory, by number.
 func (w *Worker) OpenRegion(number uint32, m Memory) {
 	C.kvb_region_open(w.w, C.uint32_t(number), C.uint64_t(m.Address), C.uint64_t(m.Length))
 }
@@ -328,7 +341,7 @@ func (w *Worker) Pieces(slot, count int) []Piece {
 // Fill says what a slot's pieces are to do. The region is used by ActiveMessage and
 // the remote memory by Put and Get.
 func (w *Worker) Fill(slot int, op Op, id uint64, bytes int64, pieces int, local Memory, remote Remote, region uint32) {
-	C.kvb_slot_fill(w.w, C.uint32_t(slot), C.uint32_t(op), C.uint64_t(id), C.uint64_t(bytes), C.uint32_t(pieces), local.handle, remote.key, C.uint32_t(region))
+	C.kvb_slot_fill(w.w, C.uint32_t(slot), C.uint32_t(op), C.uint64_t(id), C.uint64_t(bytes), C.uint32_t(pieces), local.handle, C.uint32_t(local.kind), remote.key, C.uint32_t(region))
 }
 
 // Submit posts a slot, at once and from any goroutine. The slot is the worker's until
@@ -359,6 +372,22 @@ func Survey() (string, error) {
 	}
 	defer C.free(unsafe.Pointer(text))
 	return C.GoString(text), nil
+}
+
+// TypesOf returns the types of memory that UCX takes with these settings. It makes a
+// context for that, which opens the devices.
+func TypesOf(settings []Setting) (MemoryTypes, error) {
+	if err := load(); err != nil {
+		return 0, err
+	}
+	var arena arena
+	defer arena.free()
+	var types C.uint64_t
+	var what *C.char
+	if status := C.kvb_memory_types(arena.settings(settings), C.size_t(len(settings)), &types, &what); status != 0 {
+		return 0, check(C.GoString(what), status)
+	}
+	return MemoryTypes(types), nil
 }
 
 // Clock returns CLOCK_MONOTONIC in ns, by which events are timed.

@@ -49,6 +49,7 @@ struct slot {
 	uint32_t region;
 	uint64_t id, bytes;
 	ucp_mem_h memh;
+	ucs_memory_type_t type;  // of the memory here
 	ucp_rkey_h rkey;
 	uint32_t inflight;    // pieces posted and not complete
 	int active;
@@ -384,7 +385,7 @@ static void post_piece(struct slot *s)
 		.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_MEMH,
 		.cb.send = on_piece_done,
 		.user_data = s,
-		.memory_type = UCS_MEMORY_TYPE_HOST,
+		.memory_type = s->type,
 		.memh = s->memh,
 	};
 	ucs_status_ptr_t r = s->op == KVB_PUT
@@ -720,6 +721,11 @@ static void create(kvb_worker *w, void *arg)
 		// Where they are not this process's to use the thread runs where it may.
 		w->placed = sched_setaffinity(0, sizeof set, &set) == 0;
 	}
+	if (o->bind != 0 && ((int (*)(uintptr_t))o->bind)(o->bind_to) != 0) {
+		*c->what = "cuCtxSetCurrent";
+		c->status = UCS_ERR_INVALID_PARAM;
+		return;
+	}
 	c->status = new_context(w, o, c->what);
 	if (c->status == UCS_OK) {
 		c->status = new_worker(w, c->what);
@@ -954,6 +960,7 @@ void kvb_worker_free(kvb_worker *w)
 
 struct map {
 	uint64_t address, length;
+	uint32_t type;
 	struct kvb_memory *memory;
 };
 
@@ -966,7 +973,7 @@ static ucs_status_t map(kvb_worker *w, void *arg)
 		.address = (void *)m->address,
 		.length = m->length,
 		.flags = m->address == 0 ? UCP_MEM_MAP_ALLOCATE : 0,
-		.memory_type = UCS_MEMORY_TYPE_HOST,
+		.memory_type = m->type,
 	};
 	ucp_mem_h memh;
 	ucs_status_t status = kvb_lib.ucp_mem_map(w->context, &params, &memh);
@@ -987,9 +994,9 @@ static ucs_status_t map(kvb_worker *w, void *arg)
 	return UCS_OK;
 }
 
-int kvb_map(kvb_worker *w, uint64_t address, uint64_t length, struct kvb_memory *memory)
+int kvb_map(kvb_worker *w, uint64_t address, uint64_t length, uint32_t type, struct kvb_memory *memory)
 {
-	return attempt(w, map, &(struct map){address, length, memory});
+	return attempt(w, map, &(struct map){address, length, type, memory});
 }
 
 void kvb_key_free(void *key)
@@ -1090,7 +1097,7 @@ struct kvb_piece *kvb_slot_pieces(kvb_worker *w, uint32_t slot, uint32_t count)
 	return s->pieces;
 }
 
-void kvb_slot_fill(kvb_worker *w, uint32_t slot, uint32_t op, uint64_t id, uint64_t bytes, uint32_t count, void *handle, void *remote, uint32_t region)
+void kvb_slot_fill(kvb_worker *w, uint32_t slot, uint32_t op, uint64_t id, uint64_t bytes, uint32_t count, void *handle, uint32_t type, void *remote, uint32_t region)
 {
 	struct slot *s = &w->slots[slot];
 	s->op = op;
@@ -1098,6 +1105,7 @@ void kvb_slot_fill(kvb_worker *w, uint32_t slot, uint32_t op, uint64_t id, uint6
 	s->bytes = bytes;
 	s->count = count;
 	s->memh = handle;
+	s->type = type;
 	s->rkey = remote;
 	s->region = region;
 	s->next = s->inflight = 0;
@@ -1246,4 +1254,20 @@ char *kvb_survey(void)
 	}
 	kvb_lib.ucp_cleanup(w.context);
 	return text;
+}
+
+int kvb_memory_types(const struct kvb_setting *settings, size_t count, uint64_t *types, const char **what)
+{
+	struct kvb_options options = {.settings = settings, .setting_count = count};
+	struct kvb_worker w = {0};
+	ucs_status_t status = new_context(&w, &options, what);
+	if (status != UCS_OK) {
+		return status;
+	}
+	ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
+	*what = "ucp_context_query";
+	status = kvb_lib.ucp_context_query(w.context, &attr);
+	*types = attr.memory_types;
+	kvb_lib.ucp_cleanup(w.context);
+	return status;
 }

@@ -69,6 +69,7 @@ struct kvb_options {
 	int64_t spin;         // ns to look for something to do before sleeping
 	const int *processors;  // that the thread is to keep to, if they are this process's
 	size_t processor_count; // 0: any
+	uintptr_t bind, bind_to; // int (*)(uintptr_t), which binds the thread to a CUDA context; 0: none
 };
 
 struct kvb_memory {
@@ -123,8 +124,9 @@ void kvb_worker_abandon(kvb_worker *w);
 // rest of the worker to the end of the process. Nothing may be called after it.
 void kvb_worker_retire(kvb_worker *w);
 
-// kvb_map registers memory, or allocates it where address is 0.
-int kvb_map(kvb_worker *w, uint64_t address, uint64_t length, struct kvb_memory *memory);
+// kvb_map registers memory, or allocates it where address is 0. The type is a
+// ucs_memory_type_t.
+int kvb_map(kvb_worker *w, uint64_t address, uint64_t length, uint32_t type, struct kvb_memory *memory);
 void kvb_key_free(void *key);
 int kvb_unmap(kvb_worker *w, void *handle);
 
@@ -139,7 +141,7 @@ int kvb_direct(kvb_worker *w, void *remote, uint64_t address);
 // These return at once. kvb_slot_pieces returns room for count pieces, or NULL. It and
 // kvb_slot_fill are for a slot that is not submitted.
 struct kvb_piece *kvb_slot_pieces(kvb_worker *w, uint32_t slot, uint32_t count);
-void kvb_slot_fill(kvb_worker *w, uint32_t slot, uint32_t op, uint64_t id, uint64_t bytes, uint32_t count, void *handle, void *remote, uint32_t region);
+void kvb_slot_fill(kvb_worker *w, uint32_t slot, uint32_t op, uint64_t id, uint64_t bytes, uint32_t count, void *handle, uint32_t type, void *remote, uint32_t region);
 void kvb_slot_submit(kvb_worker *w, uint32_t slot);
 
 // These return at once, too. kvb_wake has the thread look for something to do.
@@ -152,6 +154,10 @@ char *kvb_describe(kvb_worker *w);
 // kvb_survey returns what UCX says of this host's lanes, whatever the environment
 // restricts it to, to be freed, or NULL.
 char *kvb_survey(void);
+
+// kvb_memory_types asks UCX which types of memory it takes with these settings: bit
+// 1 << type of each ucs_memory_type_t. See kvb_worker_new for what.
+int kvb_memory_types(const struct kvb_setting *settings, size_t count, uint64_t *types, const char **what);
 
 int64_t kvb_now(void);
 

@@ -41,7 +41,8 @@ type connection struct {
 	socket *rendezvous.Conn
 	engine *engine
 
-	processors []int // that the worker's thread keeps to; empty: any
+	gpu        *gpuSide // nil: a connection of host memory
+	processors []int    // that the worker's thread keeps to; empty: any
 
 	regions regionTable
 	counts  portMeter
@@ -62,14 +63,14 @@ type connection struct {
 }
 
 // begin makes a connection's worker, without a peer.
-func begin(cfg transport.Config, f family) (*connection, error) {
+func begin(cfg transport.Config, f family, gpu *gpuSide) (*connection, error) {
 	c := &connection{
-		cfg: cfg, family: f, greeted: make(chan struct{}, 1),
+		cfg: cfg, family: f, gpu: gpu, greeted: make(chan struct{}, 1),
 		drained: make(chan struct{}), closing: make(chan struct{}), dead: make(chan struct{}),
 	}
 	o := ucx.Options{
 		Settings: settings(f, cfg), Slots: cfg.MaxOutstanding, Window: window, PeerErrors: f.peerErrors,
-		Spin: quietSpin, Processors: processorsNear(f, cfg.Device),
+		Spin: quietSpin, Processors: processorsNear(f, cfg.Device), Bind: gpu.bind(),
 	}
 	if cfg.BusyPoll {
 		o.Spin = busySpin

@@ -178,7 +178,11 @@ func settings(f family, cfg transport.Config) []ucx.Setting {
 	device := cfg.Device
 	var s []ucx.Setting
 	if os.Getenv("UCX_TLS") == "" {
-		s = append(s, ucx.Setting{Name: "TLS", Value: f.transports(cfg.Operation)})
+		tls := f.transports(cfg.Operation)
+		if cfg.Memory == transport.CUDAMemory {
+			tls += ",cuda_copy" // by which UCX knows CUDA memory; it carries nothing between processes
+		}
+		s = append(s, ucx.Setting{Name: "TLS", Value: tls})
 	}
 	if f.oneRail && os.Getenv("UCX_MAX_RNDV_RAILS") == "" {
 		s = append(s, ucx.Setting{Name: "MAX_RNDV_RAILS", Value: "1"})
@@ -236,10 +240,13 @@ func explain(err error, f family, device string) error {
 }
 
 // explainRegistration says what a failure to register memory means.
-func explainRegistration(err error, size int64) error {
+func explainRegistration(err error, kind transport.MemoryKind, size int64) error {
 	var e *ucx.Error
 	if !errors.As(err, &e) {
 		return err
+	}
+	if kind == transport.CUDAMemory {
+		return fmt.Errorf("register %s of GPU memory: %w; a NIC reaches no more of it than the GPU's BAR1 has room for (nvidia-smi -q -d MEMORY); set UCX_LOG_LEVEL=info to see what UCX says of it", units.BinaryBytes(size), e)
 	}
 	return fmt.Errorf("register %s: %w; %s", units.BinaryBytes(size), e, lockAdvice(hostinfo.LockLimit(), size))
 }

@@ -207,10 +207,12 @@ func TestLockAdvice(t *testing.T) {
 			t.Errorf("%s: %q does not say how to learn more", c.name, got)
 		}
 	}
-	err := explainRegistration(&ucx.Error{Call: "ucp_mem_map", Status: ucx.StatusIO, Message: "Input/output error"}, 64<<20)
+	err := explainRegistration(&ucx.Error{Call: "ucp_mem_map", Status: ucx.StatusIO, Message: "Input/output error"}, transport.HostMemory, 64<<20)
 	says(t, err, "register 64 MiB", "ucp_mem_map", "Input/output error")
+	err = explainRegistration(&ucx.Error{Call: "ucp_mem_map", Status: ucx.StatusIO, Message: "Input/output error"}, transport.CUDAMemory, 64<<20)
+	says(t, err, "register 64 MiB of GPU memory", "Input/output error", "BAR1")
 	other := errors.New("something else")
-	if err := explainRegistration(other, 1); err != other {
+	if err := explainRegistration(other, transport.HostMemory, 1); err != other {
 		t.Errorf("an error that is not UCX's became %v", err)
 	}
 }

@@ -193,6 +193,14 @@ func (e *engine) finish() {
 	e.state = over
 }
 
+// keeps reports whether the memory stays as it is until the process ends, because the
+// peer may yet touch it.
+func (e *engine) keeps() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.state == kept
+}
+
 // afterwards runs f with the engine held once the endpoint has ended, unless the
 // worker is gone or kept.
 func (e *engine) afterwards(f func()) {

@@ -93,6 +93,12 @@ type lane struct {
 // String returns the transport and device.
 func (l lane) String() string { return l.transport + "/" + l.device }
 
+// oneSided reports whether the lane's queue pairs write and read remote memory
+// themselves.
+func (l lane) oneSided() bool {
+	return slices.Contains(rcTransports, l.transport) || slices.Contains(dcTransports, l.transport)
+}
+
 // does reports whether the lane has a use, whatever number UCX gave it.
 func (l lane) does(uses ...string) bool {
 	return slices.ContainsFunc(l.uses, func(u string) bool {
@@ -110,6 +116,7 @@ func (ls lanes) carries(l lane) bool {
 type lanes struct {
 	all      []lane
 	put, get []string // the lanes, by index, that have the operation themselves
+	told     bool     // UCX says which: with its protocols of the second generation newer ones do not
 }
 
 // The lines of ucp_ep_print_info that matter:
@@ -132,6 +139,7 @@ func parseLanes(text string) (lanes, error) {
 		} else if m != nil {
 			ls.get = append(ls.get, m[2])
 		}
+		ls.told = ls.told || opLine.MatchString(line) || strings.Contains(line, "am_send:")
 	}
 	if len(ls.all) == 0 {
 		return ls, errors.New("UCX names no lane of this connection")
@@ -155,7 +163,7 @@ func (ls lanes) carrying(op ucx.Op, native bool) (used, error) {
 	}
 	if op != ucx.ActiveMessage && native {
 		for _, l := range ls.all {
-			if slices.Contains(own, l.index) {
+			if slices.Contains(own, l.index) || !ls.told && l.oneSided() {
 				return used{lane: l, protocol: name}, nil
 			}
 		}

@@ -87,6 +87,13 @@ const (
 	textMapped = `#                 lane[0]:  1:posix/memory.0 md[1]          -> md[1]/posix/sysdev[255] am am_bw#0
 #                 lane[1]:  3:xpmem/memory.0 md[3]          -> md[3]/xpmem/sysdev[255] rkey_ptr
 `
+	// With the second generation of its protocols UCX does not tell which lanes put and
+	// get; the form is that of ucp_ep_config_print in UCX 1.16.
+	textSecond = `#                 lane[0]: 10:rc_mlx5/mlx5_0:1.0 md[4]      -> md[4]/ib/sysdev[3] seg 8256 rma_bw#0 am am_bw#0
+#                 lane[1]: 12:ud_mlx5/mlx5_0:1.0 md[4]      -> md[4]/ib/sysdev[3] seg 4088 wireup
+`
+	textSecondDatagrams = `#                 lane[0]: 12:ud_mlx5/mlx5_0:1.0 md[4]      -> md[4]/ib/sysdev[3] seg 4088 am am_bw#0 wireup
+`
 	textDatagrams = `#                 lane[0]:  1:ud_verbs/rxe0:1.0 md[0]       -> md[0]/ib/sysdev[255] am am_bw#0 wireup
 `
 )
@@ -198,6 +205,9 @@ func TestCarrying(t *testing.T) {
 		{"shared put", textShared, ucx.Put, true, "sysv/memory", false, "put"},
 		{"shared put of memory that cannot be reached", textShared, ucx.Put, false, "sysv/memory", true, "put emulated by active messages"},
 		{"shared get of memory that cannot be reached", textShared, ucx.Get, false, "sysv/memory", true, "get emulated by active messages"},
+		{"untold put", textSecond, ucx.Put, true, "rc_mlx5/mlx5_0:1", false, "put"},
+		{"untold get", textSecond, ucx.Get, true, "rc_mlx5/mlx5_0:1", false, "get"},
+		{"untold datagrams", textSecondDatagrams, ucx.Put, true, "ud_mlx5/mlx5_0:1", true, "put emulated by active messages"},
 		{"put beside messages", textFallback, ucx.Put, true, "rc_mlx5/mlx5_0:1", false, "put"},
 		{"messages beside put", textFallback, ucx.ActiveMessage, true, "tcp/ens1np0", false, "active messages, large ones fetched over rc_mlx5/mlx5_0:1"},
 	} {
@@ -232,7 +242,7 @@ func TestWrongLane(t *testing.T) {
 
 // FuzzParseLanes: whatever UCX prints, what is made of it holds together.
 func FuzzParseLanes(f *testing.F) {
-	for _, text := range []string{textShared, textTCP, textTwoRails, textVerbs, textConnecting, textRails, textFallback, textDatagrams} {
+	for _, text := range []string{textShared, textTCP, textTwoRails, textVerbs, textConnecting, textRails, textFallback, textDatagrams, textSecond} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

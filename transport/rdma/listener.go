@@ -17,6 +17,7 @@ type listener struct {
 	*rendezvous.Listener
 	cfg    transport.Config
 	family family
+	gpu    *gpuSide // nil: connections of host memory
 }
 
 // Listen implements transport.Transport.
@@ -28,11 +29,15 @@ func (t Transport) Listen(ctx context.Context, cfg transport.Config) (transport.
 	if err != nil {
 		return nil, err
 	}
+	gpu, err := t.gpuOf(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
 	l, err := rendezvous.Listen(ctx, cfg.Listen, cfg.Advertise, greetTimeout)
 	if err != nil {
 		return nil, err
 	}
-	return &listener{l, cfg, f}, nil
+	return &listener{l, cfg, f, gpu}, nil
 }
 
 // Address implements transport.Listener.
@@ -49,7 +54,7 @@ func (l *listener) AcceptTarget(ctx context.Context) (transport.Target, error) {
 	if err := t.greet(ctx); err != nil {
 		return nil, err
 	}
-	return t, nil
+	return t.withMemory(), nil
 }
 
 // AcceptInitiator implements transport.Listener.
@@ -63,7 +68,7 @@ func (l *listener) AcceptInitiator(ctx context.Context) (transport.Initiator, er
 	if err := in.greet(ctx); err != nil {
 		return nil, err
 	}
-	return in, nil
+	return in.withMemory(), nil
 }
 
 // answer takes the next dialler and meets it. Whoever cannot be met is told why.
@@ -92,7 +97,7 @@ func (l *listener) met(caller *rendezvous.Caller, adopt func(*connection)) (*con
 	}
 	cfg := l.cfg
 	cfg.MaxOutstanding = peer.Outstanding
-	c, err := begin(cfg, l.family)
+	c, err := begin(cfg, l.family, l.gpu)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +123,7 @@ func (t Transport) Dial(ctx context.Context, addr transport.Address, cfg transpo
 	if err := in.greet(ctx); err != nil {
 		return nil, err
 	}
-	return in, nil
+	return in.withMemory(), nil
 }
 
 // DialTarget implements transport.Transport.
@@ -132,7 +137,7 @@ func (t Transport) DialTarget(ctx context.Context, addr transport.Address, cfg t
 	if err := tg.greet(ctx); err != nil {
 		return nil, err
 	}
-	return tg, nil
+	return tg.withMemory(), nil
 }
 
 // dial meets a listener.
@@ -144,7 +149,11 @@ func (t Transport) dial(ctx context.Context, addr transport.Address, cfg transpo
 	if err != nil {
 		return err
 	}
-	c, err := begin(cfg, f)
+	gpu, err := t.gpuOf(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	c, err := begin(cfg, f, gpu)
 	if err != nil {
 		return err
 	}

@@ -32,6 +32,9 @@ func (c *connection) checkLane(op ucx.Op, native bool) error {
 		return wrongLane(c.family, out)
 	}
 	u, err := ls.carrying(op, native)
+	if err == nil {
+		err = c.checkUsedDirectly(u)
+	}
 	if err != nil {
 		return err
 	}
@@ -63,6 +66,7 @@ func (c *connection) Path() transport.Path {
 	if version, err := ucx.Version(); err == nil {
 		p.Details["ucx"] = version
 	}
+	c.gpu.describe(p.Details)
 	if len(c.processors) > 0 {
 		p.Details["processors"] = c.processors
 	}

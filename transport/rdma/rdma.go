@@ -24,13 +24,16 @@ import (
 )
 
 // Transport is the RDMA transport. The zero value is ready for use.
-type Transport struct{}
+type Transport struct {
+	reachable bool // see WithReachableGPUs
+}
 
 var (
-	_ transport.Transport  = Transport{}
-	_ transport.Checker    = Transport{}
-	_ transport.LaneLister = Transport{}
-	_ transport.Library    = Transport{}
+	_ transport.Transport   = Transport{}
+	_ transport.Checker     = Transport{}
+	_ transport.LaneLister  = Transport{}
+	_ transport.Library     = Transport{}
+	_ transport.DirectMover = Transport{}
 )
 
 // New returns the RDMA transport.
@@ -40,7 +43,8 @@ func New() Transport { return Transport{} }
 func (Transport) Name() string { return "rdma" }
 
 // Capabilities implements transport.Transport. UCX spreads a connection over
-// several devices by itself, so there is one stream.
+// several devices by itself, so there is one stream. Whether GPU memory moves, too,
+// depends on the lane: see CheckDirect.
 func (Transport) Capabilities() transport.Capabilities {
 	return transport.Capabilities{Write: true, Read: true, Memory: []transport.MemoryKind{transport.HostMemory}, MaxStreams: 1}
 }

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"unsafe"
 
+	"kvbench/internal/cudadrv"
+	"kvbench/internal/gpumem"
 	"kvbench/internal/ucx"
 	"kvbench/transport"
 )
@@ -60,45 +62,63 @@ func (t *regionTable) release(r *region) {
 	t.mu.Unlock()
 }
 
-// spanOf is where bytes lie.
-func spanOf(b []byte) span { return span{uintptr(unsafe.Pointer(unsafe.SliceData(b))), int64(len(b))} }
+// spanOf is where memory lies.
+func spanOf(m transport.Memory) span {
+	if m.Kind == transport.CUDAMemory {
+		return span{m.Pointer, m.Length}
+	}
+	return span{uintptr(unsafe.Pointer(unsafe.SliceData(m.Bytes))), int64(len(m.Bytes))}
+}
 
 // Register implements transport.Endpoint.
 func (c *connection) Register(m transport.Memory) (transport.Region, error) {
 	if err := c.Err(); err != nil {
 		return transport.Region{}, err
 	}
-	if m.Kind != transport.HostMemory {
-		return transport.Region{}, fmt.Errorf("register %s memory for rdma: %w", m.Kind, transport.ErrUnsupported)
+	if err := c.checkMemory(m); err != nil {
+		return transport.Region{}, err
 	}
 	var r *region
 	var err error
-	if !c.engine.do(func() { r, err = c.register(m.Bytes) }) {
+	if !c.engine.do(func() { r, err = c.register(m) }) {
 		return transport.Region{}, c.Err()
 	}
 	if err != nil {
-		return transport.Region{}, explainRegistration(err, int64(len(m.Bytes)))
+		return transport.Region{}, explainRegistration(err, m.Kind, m.Size())
 	}
 	return transport.Region{ID: r.id, Size: r.size}, nil
 }
 
+// checkMemory says what keeps memory from being registered, or nil.
+func (c *connection) checkMemory(m transport.Memory) error {
+	switch {
+	case c.gpu != nil && m.Kind == transport.CUDAMemory:
+		return gpumem.Check(c.gpu.context, m)
+	case c.gpu == nil && m.Kind == transport.HostMemory:
+		return nil
+	}
+	return fmt.Errorf("register %s memory for rdma, with a connection of another kind: %w", m.Kind, transport.ErrUnsupported)
+}
+
 // register runs with the engine held.
-func (c *connection) register(b []byte) (*region, error) {
+func (c *connection) register(m transport.Memory) (*region, error) {
 	t := &c.regions
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r := &region{id: t.next + 1, size: int64(len(b))}
-	if len(b) > 0 {
-		m, err := c.mapped(spanOf(b))
+	r := &region{id: t.next + 1, size: m.Size()}
+	if r.size > 0 {
+		at, err := c.mapped(spanOf(m))
 		if err != nil {
 			return nil, err
 		}
-		m.regions++
-		if !m.own {
-			m.pinned.Pin(unsafe.SliceData(b))
+		at.regions++
+		r.memory = at
+		if m.Kind == transport.HostMemory { // that of a GPU is not for a CPU to place messages in
+			if !at.own {
+				at.pinned.Pin(unsafe.SliceData(m.Bytes))
+			}
+			c.engine.worker.OpenRegion(r.id, at.Memory)
 		}
-		r.memory = m
-		c.engine.worker.OpenRegion(r.id, m.Memory)
 	}
 	t.next++
 	if t.byID == nil {
@@ -114,7 +134,7 @@ func (c *connection) mapped(s span) (*mapping, error) {
 	if m := t.mappings[s]; m != nil {
 		return m, nil
 	}
-	memory, err := c.engine.worker.Map(s.address, s.length)
+	memory, err := c.engine.worker.Map(s.address, s.length, c.gpu.memoryType())
 	if err != nil {
 		return nil, err
 	}
@@ -195,6 +215,18 @@ func (t *regionTable) advertisedOwn() bool {
 	return true
 }
 
+// covers reports whether a region lies in a piece of memory.
+func (t *regionTable) covers(at cudadrv.DevicePointer, size int64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for s, m := range t.mappings {
+		if m.regions > 0 && s.address < uintptr(at)+uintptr(size) && uintptr(at) < s.address+uintptr(s.length) {
+			return true
+		}
+	}
+	return false
+}
+
 // empty reports whether no memory is mapped.
 func (t *regionTable) empty() bool {
 	t.mu.Lock()
@@ -219,13 +251,13 @@ func (c *connection) Allocate(size int64) (m transport.Memory, err error) {
 		m = transport.HostBytes(unsafe.Slice((*byte)(memory.Pointer()), size))
 		c.regions.mu.Lock()
 		defer c.regions.mu.Unlock()
-		c.regions.keep(spanOf(m.Bytes), &mapping{Memory: memory, own: true})
+		c.regions.keep(spanOf(m), &mapping{Memory: memory, own: true})
 	})
 	if !ran {
 		return m, c.Err()
 	}
 	if err != nil {
-		return m, explainRegistration(err, size)
+		return m, explainRegistration(err, transport.HostMemory, size)
 	}
 	return m, nil
 }
@@ -243,7 +275,7 @@ func (c *connection) Free(m transport.Memory) (err error) {
 func (c *connection) free(m transport.Memory) error {
 	c.regions.mu.Lock()
 	defer c.regions.mu.Unlock()
-	s := spanOf(m.Bytes)
+	s := spanOf(m)
 	known := c.regions.mappings[s]
 	switch {
 	case known == nil || !known.own:

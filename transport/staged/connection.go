@@ -20,6 +20,7 @@ import (
 type connection struct {
 	cfg     transport.Config
 	context *cudadrv.Context
+	reason  string // why the memory is staged, where it might not have been
 	inner   transport.Endpoint
 	socket  net.Conn
 	ring    *ring

@@ -1,4 +1,6 @@
-// Package staged moves GPU memory over a transport that moves host memory only: in
+// Package staged moves GPU memory over another transport. Where that can move GPU memory
+// by itself at both sides of a connection (transport.DirectMover), it does, and this
+// package only brings the two together. Otherwise the memory is staged: it moves in
 // chunks, through pinned host memory at either end. For a WRITE the copy of chunk k to
 // the host goes beside the wire of chunk k-1 and the copy of chunk k-2 to the device
 // (the pipeline of docs/model.md); a READ runs the other way round.

@@ -16,8 +16,9 @@ import (
 const greetTimeout = 5 * time.Second
 
 // The two sides meet so: the dialler says hello; the listener opens an inner listener
-// for this one connection, so that both belong together, and answers with its address;
-// each makes its ring and times its copies, the listener before it answers and the
+// for this one connection, so that both belong together, and answers with its address
+// and with whether GPU memory moves directly. If so, the inner connection is all there
+// is. Otherwise each makes its ring and times its copies, the listener before it answers and the
 // dialler before it dials on, so that neither disturbs the other; the target offers
 // its ring; the initiator times the wire and says that it is ready.
 
@@ -26,11 +27,13 @@ type hello struct {
 	Outstanding int   `json:"outstanding"`
 	Chunk       int64 `json:"chunk_bytes"`
 	Places      int   `json:"places"`
+	ability           // the dialler's
 }
 
 // answer is what the listener says to it.
 type answer struct {
-	Inner transport.Address `json:"inner"`
+	Inner   transport.Address `json:"inner"`
+	ability                   // the listener's; with both, the memory moves directly
 }
 
 // offer is the target's.
@@ -47,6 +50,7 @@ type listener struct {
 	inner   transport.Transport
 	cfg     transport.Config
 	context *cudadrv.Context
+	ability ability
 }
 
 // Listen implements transport.Transport.
@@ -59,7 +63,7 @@ func (t Transport) Listen(ctx context.Context, cfg transport.Config) (transport.
 	if err != nil {
 		return nil, err
 	}
-	return &listener{l, t.inner, cfg, c}, nil
+	return &listener{l, t.inner, cfg, c, t.ability(ctx, cfg)}, nil
 }
 
 // prepare checks a configuration and starts its GPU.
@@ -92,6 +96,9 @@ func (l *listener) AcceptTarget(ctx context.Context) (transport.Target, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c == nil {
+		return inner, nil
+	}
 	return c.asTarget(ctx, socket, inner)
 }
 
@@ -105,43 +112,40 @@ func (l *listener) AcceptInitiator(ctx context.Context) (transport.Initiator, er
 	if err != nil {
 		return nil, err
 	}
+	if c == nil {
+		return inner, nil
+	}
 	return c.asInitiator(ctx, socket, inner)
 }
 
 // accept takes the next dialler of a role and makes an inner connection with it.
-// Whoever cannot be met is told why.
+// Whoever cannot be met is told why. The connection is nil where the inner one is all
+// there is.
 func (l *listener) accept(ctx context.Context, as rendezvous.Role, from func(context.Context, transport.Listener) (transport.Endpoint, error)) (*connection, *rendezvous.Conn, error) {
 	caller, err := l.Accept(ctx, as)
 	if err != nil {
 		return nil, nil, err
 	}
-	cfg, inner, err := l.open(ctx, caller)
+	var peer hello
+	cfg, inner, err := l.open(ctx, caller, &peer)
 	if err != nil {
 		caller.Refuse(err)
 		return nil, nil, err
 	}
 	defer inner.Close()
-	socket, err := caller.Answer(answer{inner.Address()})
+	socket, err := caller.Answer(answer{inner.Address(), l.ability})
 	if err != nil {
 		return nil, nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.PeerTimeout)
 	defer cancel()
 	endpoint, err := from(ctx, inner)
-	if err != nil {
-		return nil, nil, errors.Join(err, socket.Close())
-	}
-	c, err := newConnection(l.context, endpoint, cfg)
-	if err != nil {
-		return nil, nil, errors.Join(err, socket.Close())
-	}
-	return c, socket, nil
+	return finish(l.context, cfg, l.ability, peer.ability, socket, endpoint, err)
 }
 
-// open opens an inner listener for one dialler.
-func (l *listener) open(ctx context.Context, caller *rendezvous.Caller) (transport.Config, transport.Listener, error) {
-	var peer hello
-	if err := caller.Hello(&peer); err != nil {
+// open hears one dialler's hello and opens an inner listener for it.
+func (l *listener) open(ctx context.Context, caller *rendezvous.Caller, peer *hello) (transport.Config, transport.Listener, error) {
+	if err := caller.Hello(peer); err != nil {
 		return l.cfg, nil, err
 	}
 	if peer.Chunk != chunkBytes || peer.Places != ringPlaces || peer.Outstanding < 1 || peer.Outstanding > maxOutstanding {
@@ -149,7 +153,7 @@ func (l *listener) open(ctx context.Context, caller *rendezvous.Caller) (transpo
 	}
 	cfg := l.cfg
 	cfg.MaxOutstanding = peer.Outstanding
-	below := innerConfig(cfg)
+	below := l.ability.config(peer.ability, cfg)
 	host, _, err := net.SplitHostPort(cfg.Listen)
 	if err != nil {
 		return cfg, nil, err
@@ -169,6 +173,9 @@ func (t Transport) Dial(ctx context.Context, addr transport.Address, cfg transpo
 	if err != nil {
 		return nil, err
 	}
+	if c == nil {
+		return inner, nil
+	}
 	return c.asInitiator(ctx, socket, inner)
 }
 
@@ -182,28 +189,44 @@ func (t Transport) DialTarget(ctx context.Context, addr transport.Address, cfg t
 	if err != nil {
 		return nil, err
 	}
+	if c == nil {
+		return inner, nil
+	}
 	return c.asTarget(ctx, socket, inner)
 }
 
-// dial meets a listener and makes an inner connection with it.
+// dial meets a listener and makes an inner connection with it. The connection is nil
+// where that is all there is.
 func (t Transport) dial(ctx context.Context, addr transport.Address, cfg transport.Config, as rendezvous.Role, to func(context.Context, transport.Address, transport.Config) (transport.Endpoint, error)) (*connection, *rendezvous.Conn, error) {
 	cfg, gpu, err := t.prepare(ctx, cfg)
 	if err != nil {
 		return nil, nil, err
 	}
 	var peer answer
-	socket, err := rendezvous.Dial(ctx, addr, as, hello{cfg.MaxOutstanding, chunkBytes, ringPlaces}, &peer, cfg.PeerTimeout)
+	own := t.ability(ctx, cfg)
+	socket, err := rendezvous.Dial(ctx, addr, as, hello{cfg.MaxOutstanding, chunkBytes, ringPlaces, own}, &peer, cfg.PeerTimeout)
 	if err != nil {
 		return nil, nil, err
 	}
-	endpoint, err := to(ctx, peer.Inner, innerConfig(cfg))
+	endpoint, err := to(ctx, peer.Inner, own.config(peer.ability, cfg))
+	return finish(gpu, cfg, own, peer.ability, socket, endpoint, err)
+}
+
+// finish makes a connection of an inner endpoint, or leaves it at that where the memory
+// moves directly.
+func finish(gpu *cudadrv.Context, cfg transport.Config, own, peer ability, socket *rendezvous.Conn, endpoint transport.Endpoint, err error) (*connection, *rendezvous.Conn, error) {
+	if err == nil && own.direct(peer) {
+		socket.Close() // both sides have what they came for
+		return nil, nil, nil
+	}
+	var c *connection
+	if err == nil {
+		c, err = newConnection(gpu, endpoint, cfg)
+	}
 	if err != nil {
 		return nil, nil, errors.Join(err, socket.Close())
 	}
-	c, err := newConnection(gpu, endpoint, cfg)
-	if err != nil {
-		return nil, nil, errors.Join(err, socket.Close())
-	}
+	c.reason = own.reason(peer)
 	return c, socket, nil
 }
 

@@ -10,7 +10,7 @@ import (
 func (c *connection) Path() transport.Path {
 	p := c.inner.Path()
 	p.Staging = &transport.Staging{
-		ChunkBytes: chunkBytes, PinnedBytes: ringBytes, PinSeconds: c.ring.took.Seconds(),
+		Reason: c.reason, ChunkBytes: chunkBytes, PinnedBytes: ringBytes, PinSeconds: c.ring.took.Seconds(),
 		ToHost: c.out.meter.read(), FromHost: c.in.meter.read(),
 	}
 	if c.wire != nil {

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"kvbench/internal/cudadrv"
+	"kvbench/internal/gpumem"
 	"kvbench/transport"
 )
 
@@ -49,24 +50,10 @@ func (c *connection) Register(m transport.Memory) (transport.Region, error) {
 
 // checkMemory says what keeps memory from being registered, or nil.
 func (c *connection) checkMemory(m transport.Memory) error {
-	switch {
-	case m.Kind != transport.CUDAMemory:
+	if m.Kind != transport.CUDAMemory {
 		return fmt.Errorf("register %s memory to be staged, which is for GPU memory: %w", m.Kind, transport.ErrUnsupported)
-	case m.Length < 1:
-		return fmt.Errorf("register %d bytes of GPU memory: %w", m.Length, transport.ErrBounds)
-	case m.Device != c.context.Device.Ordinal:
-		return fmt.Errorf("register memory of CUDA device %d where the connection stages that of device %d (--gpu-device): %w",
-			m.Device, c.context.Device.Ordinal, transport.ErrUnsupported)
 	}
-	at := cudadrv.DevicePointer(m.Pointer)
-	base, size, err := c.context.AddressRange(at)
-	if err != nil {
-		return fmt.Errorf("register %#x: %w", m.Pointer, err)
-	}
-	if off := int64(at - base); m.Length > size-off {
-		return fmt.Errorf("register %d bytes at offset %d of an allocation of %d: %w", m.Length, off, size, transport.ErrBounds)
-	}
-	return nil
+	return gpumem.Check(c.context, m)
 }
 
 // get returns a region, or nil.

@@ -10,7 +10,8 @@ import (
 
 const maxOutstanding = 1 << 16
 
-// Transport is another transport with GPU memory in place of host memory.
+// Transport is another transport with GPU memory in place of host memory: moved by that
+// transport itself where both sides can, and otherwise staged.
 type Transport struct{ inner transport.Transport }
 
 var (
@@ -18,7 +19,7 @@ var (
 	_ transport.Checker   = Transport{}
 )
 
-// Over returns the transport that stages GPU memory over one that moves host memory.
+// Over returns the transport of GPU memory over one that moves host memory.
 func Over(inner transport.Transport) Transport { return Transport{inner} }
 
 // Name implements transport.Transport: that of the transport below.

@@ -65,6 +65,7 @@ static void start(void)
 	settings.vmm = (int)number("CUDA_DOUBLE_VMM", 1);
 	settings.fds = (int)number("CUDA_DOUBLE_FDS", 1);
 	settings.strict = (int)number("CUDA_DOUBLE_STRICT", 0);
+	settings.reachable = (int)number("CUDA_DOUBLE_REACHABLE", 0);
 	for (int i = 0; i < settings.visible; i++)
 		primary[i].device = i;
 }
@@ -219,6 +220,8 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 CUresult cuCtxSetCurrent(CUcontext context)
 {
 	ENTER("cuCtxSetCurrent");
+	if (context && (context < primary || context >= primary + settings.visible))
+		return INVALID_CONTEXT;
 	bound = context;
 	return SUCCESS;
 }

@@ -4,7 +4,7 @@
  *
  * Device memory is a memfd, so that another process can open it. A device pointer
  * lies in a range of addresses that nothing is mapped at: code that takes it for
- * a host pointer crashes.
+ * a host pointer crashes, unless CUDA_DOUBLE_REACHABLE is set.
  *
  * The environment, read at the first call:
  *   CUDA_DOUBLE_DEVICES=N      devices, 2
@@ -20,6 +20,7 @@
  *   CUDA_DOUBLE_FDS=0          no device exports memory as file descriptors
  *   CUDA_DOUBLE_STRICT=1       memory of cuMemCreate is not unmapped by its maker while another process has it,
  *                              which the driver allows: for tests that nobody does
+ *   CUDA_DOUBLE_REACHABLE=1    device memory is where its pointer says, for a library that moves host memory only
  *   CUDA_VISIBLE_DEVICES       as with the driver: ordinals, in this order
  * Built with -DOLD_DRIVER it lacks what came after CUDA 10.1.
  */
@@ -72,7 +73,7 @@ struct settings {
 	long copy_rate;
 	size_t memory;
 	unsigned no_legacy;     /* physical devices, as bits */
-	int vmm, fds, strict;
+	int vmm, fds, strict, reachable;
 };
 
 extern struct settings settings;

@@ -82,6 +82,10 @@ CUresult map_at(struct range *r, CUdeviceptr base, int fd, size_t size)
 	char *at = mmap(NULL, HEAD + size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (at == MAP_FAILED)
 		return OUT_OF_MEMORY;
+	if (settings.reachable && mmap((void *)(uintptr_t)base, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, HEAD) == MAP_FAILED) {
+		munmap(at, HEAD + size);
+		return OUT_OF_MEMORY;
+	}
 	r->base = base;
 	r->head = (struct head *)at;
 	r->data = at + HEAD;
@@ -99,6 +103,8 @@ static CUresult map(struct range *r, int fd, size_t size)
 void unmap(struct range *r)
 {
 	munmap(r->head, HEAD + r->size);
+	if (settings.reachable)
+		mmap((void *)(uintptr_t)r->base, r->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 	memset(r, 0, sizeof *r);
 }
 
@@ -185,6 +191,14 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr at
 	}
 	pthread_rwlock_unlock(&ranges_lock);
 	return r ? SUCCESS : INVALID_VALUE;
+}
+
+CUresult cuPointerSetAttribute(const void *value, int attribute, CUdeviceptr at)
+{
+	ENTER_WITH_CONTEXT("cuPointerSetAttribute");
+	if (attribute != 6 || *(const unsigned *)value != 1) /* SYNC_MEMOPS, which copies here keep to anyway */
+		return INVALID_VALUE;
+	return mapped(at, 1) ? SUCCESS : INVALID_VALUE;
 }
 
 static void pattern(struct handle *h, unsigned char out[24])
