@@ -2,6 +2,7 @@ package payload
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -257,6 +258,22 @@ func TestPairErrors(t *testing.T) {
 	}
 	if p, err := (Spec{Geometry: mamba, Tokens: 1, State: true}).Pair(0, 0); err != nil || p.Bytes != mamba.StateBytes() {
 		t.Errorf("a model without KV, with its state: %v", err)
+	}
+}
+
+// TestPairsAlone: they are those of the shape, and refuse what it refuses.
+func TestPairsAlone(t *testing.T) {
+	s := Spec{Geometry: load(t, "llama-3.1-8b"), Tokens: 1000, TP: 8, TPDecode: 4, PP: 2, Layout: Layout{Paged: true, BlockTokens: 16, Fragmentation: 1}}
+	pairs, err := s.Pairs()
+	if err != nil || len(pairs) == 0 || !slices.Equal(pairs, shape(t, s).Pairs) {
+		t.Errorf("%v, %v; the shape has %v", pairs, err, shape(t, s).Pairs)
+	}
+	if _, ok := PairOf(pairs, 99, 0); ok {
+		t.Error("a rank that is not there moves something")
+	}
+	s.Tokens = 0
+	if _, err := s.Pairs(); err == nil {
+		t.Error("no tokens are taken for a request")
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"kvbench/results"
 )
@@ -50,23 +49,6 @@ func overLink(t *testing.T, link []string, mtu int, args ...string) *results.Run
 		t.Fatal(err)
 	}
 	return run
-}
-
-// oneOfSix gives a measurement six tries to agree with the truth, further and
-// further apart: on a busy machine the shaper itself is late for a while at times,
-// and what it lost then no measurement can find. A model that is wrong fails all six.
-func oneOfSix(t *testing.T, try func() (wrong string)) {
-	t.Helper()
-	var wrong []string
-	for i := range 6 {
-		time.Sleep(time.Duration(i) * 2 * time.Second)
-		w := try()
-		if w == "" {
-			return
-		}
-		wrong = append(wrong, w)
-	}
-	t.Error(strings.Join(wrong, "\n"))
 }
 
 // truth is the payload rate of a shaped link, bytes a second: tbf counts MTU+14
