@@ -12,15 +12,12 @@ package rendezvous
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/subtle"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"strconv"
 	"sync"
 	"time"
 
@@ -29,9 +26,8 @@ import (
 )
 
 const (
-	version    = 1
-	secretSize = 16
-	maxFrame   = 1 << 20
+	version  = 1
+	maxFrame = 1 << 20
 )
 
 // Role is what the dialler of a connection is.
@@ -42,27 +38,6 @@ const (
 	Initiator Role = "initiator"
 	Target    Role = "target"
 )
-
-// address is the content of a listener's address.
-type address struct {
-	HostPort string `json:"host_port"`
-	Secret   []byte `json:"secret"`
-}
-
-func parseAddress(b []byte) (address, error) {
-	var a address
-	if err := json.Unmarshal(b, &a); err != nil {
-		return a, fmt.Errorf("read data address: %w: %w", transport.ErrProtocol, err)
-	}
-	if len(a.Secret) != secretSize {
-		return a, fmt.Errorf("read data address: secret of %d bytes: %w", len(a.Secret), transport.ErrProtocol)
-	}
-	_, port, err := net.SplitHostPort(a.HostPort)
-	if n, errPort := strconv.Atoi(port); err != nil || errPort != nil || n < 1 || n > 65535 {
-		return a, fmt.Errorf("read data address %q: %w", a.HostPort, transport.ErrProtocol)
-	}
-	return a, nil
-}
 
 // introduction is the first frame in either direction.
 type introduction struct {
@@ -140,7 +115,7 @@ func (c *Conn) RemoteAddr() net.Addr { return c.net.RemoteAddr() }
 // hello, which it decodes into answer. It waits until the listener's side has
 // called Answer, for up to patience.
 func Dial(ctx context.Context, to []byte, as Role, hello, answer any, patience time.Duration) (*Conn, error) {
-	a, err := parseAddress(to)
+	a, err := intake.ParseAddress(to)
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +200,7 @@ func (c *Caller) Refuse(why error) {
 // Listener takes diallers in.
 type Listener struct {
 	callers  *intake.Listener[*Caller]
-	addr     address
+	addr     intake.Address
 	patience time.Duration
 }
 
@@ -238,31 +213,17 @@ func Listen(ctx context.Context, hostPort, advertise string, patience time.Durat
 	if err != nil {
 		return nil, fmt.Errorf("listen for data connections: %w", err)
 	}
-	host, port, err := net.SplitHostPort(n.Addr().String())
+	addr, err := intake.NewAddress(n.Addr(), advertise)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, n.Close())
 	}
-	if advertise != "" {
-		host = advertise
-	}
-	l := &Listener{
-		callers:  intake.New(n, func(c *Caller) { c.conn.Close() }),
-		addr:     address{HostPort: net.JoinHostPort(host, port), Secret: make([]byte, secretSize)},
-		patience: patience,
-	}
-	rand.Read(l.addr.Secret)
+	l := &Listener{intake.New(n, func(c *Caller) { c.conn.Close() }), addr, patience}
 	l.callers.Start(l.introduce)
 	return l, nil
 }
 
 // Address is what Dial needs.
-func (l *Listener) Address() []byte {
-	b, err := json.Marshal(l.addr)
-	if err != nil {
-		panic(err) // two plain fields always encode
-	}
-	return b
-}
+func (l *Listener) Address() []byte { return l.addr.Encode() }
 
 // Accept waits for a dialler of a role, in the order in which they came. Its error
 // is the context's, or transport.ErrClosed.
@@ -299,7 +260,7 @@ func (l *Listener) hear(s net.Conn) (*Caller, intake.Role, error) {
 	switch {
 	case i.Version != version:
 		caller.Refuse(fmt.Errorf("data protocol version %d, want %d: use the same kvbench on both sides", i.Version, version))
-	case subtle.ConstantTimeCompare(i.Secret, l.addr.Secret) != 1:
+	case !l.addr.Admits(i.Secret):
 		caller.Refuse(errors.New("a stale data address"))
 	case !known:
 		caller.Refuse(fmt.Errorf("role %q is not known", i.Role))

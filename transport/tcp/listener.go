@@ -2,7 +2,7 @@ package tcp
 
 import (
 	"context"
-	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -20,7 +20,7 @@ const greetTimeout = 5 * time.Second
 type listener struct {
 	*intake.Listener[*connection]
 	cfg  transport.Config
-	addr address
+	addr intake.Address
 
 	mu      sync.Mutex
 	pending map[[secretSize]byte]*pendingConn
@@ -48,25 +48,20 @@ func (Transport) Listen(ctx context.Context, cfg transport.Config) (transport.Li
 		n.Close()
 		return nil, err
 	}
-	host, port, err := net.SplitHostPort(n.Addr().String())
+	addr, err := intake.NewAddress(n.Addr(), cfg.Advertise)
 	if err != nil {
-		return nil, err
-	}
-	if cfg.Advertise != "" {
-		host = cfg.Advertise
+		return nil, errors.Join(err, n.Close())
 	}
 	l := &listener{
-		Listener: intake.New(n, func(c *connection) { shut(c.streams) }), cfg: cfg,
-		addr:    address{HostPort: net.JoinHostPort(host, port), Secret: make([]byte, secretSize)},
+		Listener: intake.New(n, func(c *connection) { shut(c.streams) }), cfg: cfg, addr: addr,
 		pending: make(map[[secretSize]byte]*pendingConn),
 	}
-	rand.Read(l.addr.Secret)
 	l.Start(l.introduce)
 	return l, nil
 }
 
 // Address implements transport.Listener.
-func (l *listener) Address() transport.Address { return l.addr.encode() }
+func (l *listener) Address() transport.Address { return l.addr.Encode() }
 
 // AcceptTarget implements transport.Listener.
 func (l *listener) AcceptTarget(ctx context.Context) (transport.Target, error) {
@@ -127,7 +122,7 @@ func (l *listener) greet(c *net.TCPConn) (h hello, s *stream, cfg transport.Conf
 		return h, nil, cfg, err
 	}
 	h, err = parseHello(buf[:])
-	if err != nil || !l.addr.admits(h.secret) {
+	if err != nil || !l.addr.Admits(h.secret[:]) {
 		_, errWrite := c.Write([]byte{helloRefused})
 		return h, nil, cfg, fmt.Errorf("refuse stream: %w: %w", transport.ErrProtocol, errWrite)
 	}
