@@ -41,6 +41,7 @@ var rules = []rule{
 	{"transport/transporttest/remote", []string{"transport", "transport/transporttest"}, "it carries the suite's calls to another process, whatever the transport"},
 	{"transport/*", []string{"transport", "internal/..."}, "a transport moves descriptors, whatever they hold, and knows no other transport"},
 	{"internal/gpumem", []string{"transport", "internal/..."}, "it is what transports of GPU memory share, in the contract's terms"},
+	{"internal/intake", []string{"transport", "internal/..."}, "it is what the listeners of transports share, in the contract's terms"},
 	{"internal/rendezvous", []string{"transport", "internal/..."}, "it is how transports meet whose data takes no socket, in the contract's terms"},
 	{"internal/...", []string{"internal/..."}, "what is shared below knows nothing of what is above"},
 }

@@ -43,6 +43,21 @@ func (e *Event) Done() (bool, error) {
 // Wait sleeps until the device has come to the event.
 func (e *Event) Wait() error { return e.call(symEventSynchronize, e.handle) }
 
+// Await is Wait that first asks for as long as spin, which sees the end sooner and keeps a
+// core busy.
+func (e *Event) Await(spin time.Duration) error {
+	for start := time.Now(); time.Since(start) < spin; {
+		done, err := e.Done()
+		if err != nil {
+			return err
+		}
+		if done {
+			break
+		}
+	}
+	return e.Wait()
+}
+
 // Since is the device's time from an earlier event of the same stream to e; both
 // must be done. Its resolution is about half a microsecond (CUDA driver API,
 // cuEventElapsedTime).

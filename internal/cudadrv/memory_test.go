@@ -178,12 +178,12 @@ func checkLate() error {
 		if _, err := end.Since(begin); err == nil {
 			return errors.New("a duration before its end")
 		}
-		if err := end.Wait(); err != nil {
+		if err := end.Await(time.Millisecond); err != nil { // and then sleeps
 			return err
 		}
 		wall := time.Since(start)
 		if done, err := end.Done(); !done || err != nil {
-			return fmt.Errorf("not done after Wait: %v, %v", done, err)
+			return fmt.Errorf("not done after Await: %v, %v", done, err)
 		}
 		took, err := end.Since(begin)
 		if err != nil || took < 0 || took > wall {
@@ -222,7 +222,7 @@ func TestTimedCallsAllocateNothing(t *testing.T) {
 			for i := range cudadrv.DevicePointer(8) {
 				copies.Add(to.Pointer+512*i, from.Pointer+512*i, 512)
 			}
-			if err = errors.Join(err, s.Copy(&copies), e.Record(s), e.Wait()); err != nil {
+			if err = errors.Join(err, s.Copy(&copies), e.Record(s), e.Await(time.Second)); err != nil {
 				return
 			}
 			_, err = e.Done()

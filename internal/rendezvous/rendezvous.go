@@ -12,26 +12,22 @@ package rendezvous
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/subtle"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"strconv"
 	"sync"
 	"time"
 
+	"kvbench/internal/intake"
 	"kvbench/transport"
 )
 
 const (
-	version     = 1
-	secretSize  = 16
-	maxFrame    = 1 << 20
-	maxGreeting = 64 // sockets that may be part way through an introduction at a time
+	version  = 1
+	maxFrame = 1 << 20
 )
 
 // Role is what the dialler of a connection is.
@@ -42,27 +38,6 @@ const (
 	Initiator Role = "initiator"
 	Target    Role = "target"
 )
-
-// address is the content of a listener's address.
-type address struct {
-	HostPort string `json:"host_port"`
-	Secret   []byte `json:"secret"`
-}
-
-func parseAddress(b []byte) (address, error) {
-	var a address
-	if err := json.Unmarshal(b, &a); err != nil {
-		return a, fmt.Errorf("read data address: %w: %w", transport.ErrProtocol, err)
-	}
-	if len(a.Secret) != secretSize {
-		return a, fmt.Errorf("read data address: secret of %d bytes: %w", len(a.Secret), transport.ErrProtocol)
-	}
-	_, port, err := net.SplitHostPort(a.HostPort)
-	if n, errPort := strconv.Atoi(port); err != nil || errPort != nil || n < 1 || n > 65535 {
-		return a, fmt.Errorf("read data address %q: %w", a.HostPort, transport.ErrProtocol)
-	}
-	return a, nil
-}
 
 // introduction is the first frame in either direction.
 type introduction struct {
@@ -140,7 +115,7 @@ func (c *Conn) RemoteAddr() net.Addr { return c.net.RemoteAddr() }
 // hello, which it decodes into answer. It waits until the listener's side has
 // called Answer, for up to patience.
 func Dial(ctx context.Context, to []byte, as Role, hello, answer any, patience time.Duration) (*Conn, error) {
-	a, err := parseAddress(to)
+	a, err := intake.ParseAddress(to)
 	if err != nil {
 		return nil, err
 	}
@@ -224,16 +199,9 @@ func (c *Caller) Refuse(why error) {
 
 // Listener takes diallers in.
 type Listener struct {
-	net      net.Listener
-	addr     address
+	callers  *intake.Listener[*Caller]
+	addr     intake.Address
 	patience time.Duration
-	closing  chan struct{}
-	once     sync.Once
-	wg       sync.WaitGroup
-	waiting  map[Role]chan *Caller
-
-	mu   sync.Mutex
-	open map[net.Conn]bool // sockets part way through an introduction
 }
 
 // Listen opens a listener at a host and port. Its address names the host advertise
@@ -245,146 +213,60 @@ func Listen(ctx context.Context, hostPort, advertise string, patience time.Durat
 	if err != nil {
 		return nil, fmt.Errorf("listen for data connections: %w", err)
 	}
-	host, port, err := net.SplitHostPort(n.Addr().String())
+	addr, err := intake.NewAddress(n.Addr(), advertise)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, n.Close())
 	}
-	if advertise != "" {
-		host = advertise
-	}
-	l := &Listener{
-		net: n, addr: address{HostPort: net.JoinHostPort(host, port), Secret: make([]byte, secretSize)},
-		patience: patience, closing: make(chan struct{}), open: make(map[net.Conn]bool),
-		waiting: map[Role]chan *Caller{Initiator: make(chan *Caller, maxGreeting), Target: make(chan *Caller, maxGreeting)},
-	}
-	rand.Read(l.addr.Secret)
-	l.wg.Go(l.accept)
+	l := &Listener{intake.New(n, func(c *Caller) { c.conn.Close() }), addr, patience}
+	l.callers.Start(l.introduce)
 	return l, nil
 }
 
 // Address is what Dial needs.
-func (l *Listener) Address() []byte {
-	b, err := json.Marshal(l.addr)
-	if err != nil {
-		panic(err) // two plain fields always encode
-	}
-	return b
-}
+func (l *Listener) Address() []byte { return l.addr.Encode() }
 
 // Accept waits for a dialler of a role, in the order in which they came. Its error
 // is the context's, or transport.ErrClosed.
 func (l *Listener) Accept(ctx context.Context, as Role) (*Caller, error) {
-	select {
-	case c := <-l.waiting[as]:
-		return c, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-l.closing:
-		return nil, transport.ErrClosed
-	}
+	return l.callers.Accept(ctx, roles[as])
 }
 
 // Close stops listening, and drops diallers that nobody accepted.
-func (l *Listener) Close() error {
-	var err error
-	l.once.Do(func() {
-		err = l.net.Close() // first: whoever knows of the end finds nobody listening
-		close(l.closing)
-		l.mu.Lock()
-		for c := range l.open {
-			c.Close()
-		}
-		l.mu.Unlock()
-		l.wg.Wait()
-		for _, callers := range l.waiting {
-			for len(callers) > 0 {
-				(<-callers).conn.Close()
-			}
-		}
-	})
-	return err
-}
+func (l *Listener) Close() error { return l.callers.Close() }
 
-func (l *Listener) accept() {
-	greeting := make(chan struct{}, maxGreeting)
-	for {
-		s, err := l.net.Accept()
-		if err != nil {
-			select {
-			case <-l.closing:
-				return
-			case <-time.After(10 * time.Millisecond): // out of file descriptors, say: let some go
-			}
-			continue
-		}
-		select {
-		case greeting <- struct{}{}:
-			l.wg.Go(func() {
-				defer func() { <-greeting }()
-				l.admit(s)
-			})
-		default:
-			s.Close()
-		}
-	}
-}
+var roles = map[Role]intake.Role{Initiator: intake.Initiator, Target: intake.Target}
 
-// admit hears an introduction and queues its dialler.
-func (l *Listener) admit(s net.Conn) {
-	if !l.enter(s) {
-		s.Close()
-		return
-	}
+// introduce hears a dialler, and has it wait.
+func (l *Listener) introduce(s net.Conn) (admit func(), err error) {
 	caller, as, err := l.hear(s)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.open, s)
-	if err != nil {
-		s.Close()
-		return
-	}
-	select {
-	case <-l.closing:
-		s.Close()
-	case l.waiting[as] <- caller:
-	default:
-		caller.Refuse(errors.New("too many unclaimed connections"))
-	}
+	return func() {
+		if !l.callers.Offer(as, caller) {
+			caller.Refuse(errors.New("too many unclaimed connections"))
+		}
+	}, err
 }
 
-// enter notes a socket for Close to end. It reports false where that has been.
-func (l *Listener) enter(s net.Conn) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	select {
-	case <-l.closing:
-		return false
-	default:
-	}
-	l.open[s] = true
-	return true
-}
-
-func (l *Listener) hear(s net.Conn) (*Caller, Role, error) {
+func (l *Listener) hear(s net.Conn) (*Caller, intake.Role, error) {
 	if err := s.SetDeadline(time.Now().Add(l.patience)); err != nil {
-		return nil, "", err
+		return nil, 0, err
 	}
 	c := &Conn{net: s}
 	var i introduction
 	if err := c.Receive(&i); err != nil {
-		return nil, "", err
+		return nil, 0, err
 	}
 	caller := &Caller{conn: c, hello: i.Hello}
+	as, known := roles[i.Role]
 	switch {
 	case i.Version != version:
 		caller.Refuse(fmt.Errorf("data protocol version %d, want %d: use the same kvbench on both sides", i.Version, version))
-	case subtle.ConstantTimeCompare(i.Secret, l.addr.Secret) != 1:
+	case !l.addr.Admits(i.Secret):
 		caller.Refuse(errors.New("a stale data address"))
-	case l.waiting[i.Role] == nil:
+	case !known:
 		caller.Refuse(fmt.Errorf("role %q is not known", i.Role))
 	default:
 		// Whoever accepts may take as long as it needs.
-		return caller, i.Role, s.SetDeadline(time.Time{})
+		return caller, as, s.SetDeadline(time.Time{})
 	}
-	return nil, "", transport.ErrProtocol
+	return nil, 0, transport.ErrProtocol
 }

@@ -3,11 +3,11 @@ package cuda
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"sync/atomic"
 	"time"
 
 	"kvbench/internal/cudadrv"
+	"kvbench/internal/gpumem"
 	"kvbench/transport"
 )
 
@@ -39,24 +39,12 @@ type lane struct {
 // mark is the pair of events around a part's copies.
 type mark struct{ begin, end *cudadrv.Event }
 
-// spareTime is how long an idle goroutine asks the driver for news before it
-// sleeps, where there are cores to spare: waking up takes the driver tens of
-// microseconds.
-const spareTime = 50 * time.Microsecond
-
 // newLanes makes an initiator's streams.
 func newLanes(c *cudadrv.Context, cfg transport.Config) ([]*lane, error) {
-	spin := time.Duration(0)
-	switch {
-	case cfg.BusyPoll:
-		spin = cfg.PeerTimeout
-	case runtime.NumCPU() >= 4:
-		spin = spareTime
-	}
 	var lanes []*lane
 	err := c.Do(func() error {
 		for range cfg.Streams {
-			l, err := newLane(c, cfg.MaxOutstanding, spin)
+			l, err := newLane(c, cfg.MaxOutstanding, gpumem.Spin(cfg))
 			lanes = append(lanes, l)
 			if err != nil {
 				return err
@@ -217,14 +205,7 @@ func (in *initiator) finish(l *lane) error {
 // await waits until a part's copies have ended, and counts what they took.
 func (l *lane) await(j job) error {
 	m := l.marks[j.mark]
-	for until := transport.Now() + l.spin; l.spin > 0 && transport.Now() < until; {
-		if done, err := m.end.Done(); err != nil {
-			return err
-		} else if done {
-			break
-		}
-	}
-	if err := m.end.Wait(); err != nil {
+	if err := m.end.Await(l.spin); err != nil {
 		return err
 	}
 	l.onClock.Add(int64(transport.Now() - j.start))

@@ -20,12 +20,7 @@ import (
 // TestCycles connects, moves data and closes many times over: nothing of a
 // connection may stay behind.
 func TestCycles(t *testing.T) {
-	if err := rdma.New().Probe(t.Context()); err != nil {
-		if slices.Contains(strings.Split(os.Getenv("KVBENCH_REQUIRE"), ","), "rdma") {
-			t.Fatalf("KVBENCH_REQUIRE names rdma: %v", err)
-		}
-		t.Skip(err)
-	}
+	needProbe(t)
 	const (
 		warmUp, cycles = 20, 200
 		most           = 20 << 20 // growth of resident memory that is noise
@@ -60,6 +55,29 @@ func TestCycles(t *testing.T) {
 				t.Errorf("%d segments of this process's are left on the host, %d before", after.segments, before.segments)
 			}
 		})
+	}
+}
+
+// needProbe skips a test where the transport cannot be used, or fails it where it must.
+func needProbe(t *testing.T) {
+	t.Helper()
+	err := rdma.New().Probe(t.Context())
+	switch {
+	case err == nil:
+	case slices.Contains(strings.Split(os.Getenv("KVBENCH_REQUIRE"), ","), "rdma"):
+		t.Fatalf("KVBENCH_REQUIRE names rdma: %v", err)
+	default:
+		t.Skip(err)
+	}
+}
+
+// TestUnifiedMode: with this setting UCX opens one kind of shared memory between the two
+// sides, and makes memory of another, which it then reaches by messages. Both sides see it.
+func TestUnifiedMode(t *testing.T) {
+	needProbe(t)
+	t.Setenv("UCX_UNIFIED_MODE", "y")
+	for _, operation := range []string{"put", "am", "get"} {
+		t.Run(operation, func(t *testing.T) { cycle(t, "shm", operation) })
 	}
 }
 
@@ -157,6 +175,13 @@ func cycle(t *testing.T, lane, operation string) {
 	var done [1]transport.Completion
 	if n, err := in.Poll(done[:]); n != 1 || err != nil || done[0].Err != nil || !bytes.Equal(here, there) {
 		t.Fatalf("%d completions, %v: %+v; the same bytes at both ends: %v", n, err, done[0], bytes.Equal(here, there))
+	}
+	var notices [1]transport.Notice
+	if n, err := target.Notifications(t.Context(), notices[:]); n != 1 || err != nil {
+		t.Fatalf("%d notices, %v", n, err)
+	}
+	if a, b := in.Path(), target.Path(); a.Protocol != b.Protocol || a.Emulated != b.Emulated {
+		t.Errorf("the initiator says %q (emulated: %v), and the target %q (%v)", a.Protocol, a.Emulated, b.Protocol, b.Emulated)
 	}
 	in.Close()
 	target.Close()

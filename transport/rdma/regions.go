@@ -203,18 +203,6 @@ func (c *connection) unmapAll() {
 	c.regions.byID = nil
 }
 
-// advertisedOwn reports whether UCX made all the memory that the peer was told of.
-func (t *regionTable) advertisedOwn() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, r := range t.byID {
-		if r.advertised && r.memory != nil && !r.memory.own {
-			return false
-		}
-	}
-	return true
-}
-
 // covers reports whether a region lies in a piece of memory.
 func (t *regionTable) covers(at cudadrv.DevicePointer, size int64) bool {
 	t.mu.Lock()

@@ -109,7 +109,7 @@ func (t *target) happened(e ucx.Event) {
 	if !t.readBack && n.Bytes > 0 {
 		t.readBack = true
 		op := t.servedBy(n.Op)
-		native := op == ucx.ActiveMessage || !t.family.ownMemory || t.regions.advertisedOwn()
+		native := op == ucx.ActiveMessage || !t.family.ownMemory || t.reachable()
 		if err := t.checkLane(op, native); err != nil {
 			t.fail(err)
 			return
@@ -119,6 +119,28 @@ func (t *target) happened(e ucx.Event) {
 	if !t.notices.put(n) {
 		t.fail(fmt.Errorf("%d notices that nobody took: %w", maxNotices, transport.ErrQueueFull))
 	}
+}
+
+// reachable reports whether the peer's CPU reaches all the memory that it was told of.
+// What the peer sees is not to be seen here, but both sides have the same lanes, so this
+// side asks UCX whether it would reach its own memory over them. It runs with the engine
+// held.
+func (t *target) reachable() bool {
+	w := t.engine.worker
+	t.regions.mu.Lock()
+	defer t.regions.mu.Unlock()
+	for _, r := range t.regions.byID {
+		if !r.advertised || r.memory == nil {
+			continue
+		}
+		if !r.memory.own { // over no lane
+			return false
+		}
+		if mirror, err := w.Import(r.memory.Key); err != nil || !w.Direct(mirror, uint64(r.memory.Address)) {
+			return false
+		}
+	}
+	return true
 }
 
 // servedBy is the operation behind a notice.

@@ -3,12 +3,12 @@ package staged
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"kvbench/internal/cudadrv"
+	"kvbench/internal/gpumem"
 	"kvbench/transport"
 )
 
@@ -77,12 +77,7 @@ func (m *meter) read() transport.StageTime {
 // newCopier makes a copier. ended is called for each chunk whose copies have ended, in
 // order.
 func newCopier(c *cudadrv.Context, to direction, ring *cudadrv.Pinned, cfg transport.Config) (k *copier, err error) {
-	k = &copier{context: c, bound: c.Binder(), to: to, ring: ring, added: make(chan launched, ringPlaces)}
-	if cfg.BusyPoll {
-		k.spin = cfg.PeerTimeout
-	} else if runtime.NumCPU() >= 4 {
-		k.spin = spareTime
-	}
+	k = &copier{context: c, bound: c.Binder(), to: to, ring: ring, spin: gpumem.Spin(cfg), added: make(chan launched, ringPlaces)}
 	k.add = k.addBound
 	err = c.Do(func() (err error) {
 		if k.stream, err = c.NewStream(); err != nil {
@@ -103,10 +98,6 @@ func newCopier(c *cudadrv.Context, to direction, ring *cudadrv.Pinned, cfg trans
 	}
 	return k, nil
 }
-
-// spareTime is how long an idle goroutine asks the driver for news before it sleeps,
-// where there are cores to spare: waking up takes the driver tens of microseconds.
-const spareTime = 50 * time.Microsecond
 
 // launch begins the copies of a chunk: between pieces of device memory from base on
 // and their bytes one after another in a place of the ring.
@@ -173,14 +164,7 @@ func (k *copier) finish(closing <-chan struct{}) error {
 // await waits until a chunk's copies have ended, and counts what they took.
 func (k *copier) await(l launched) error {
 	m := k.marks[l.mark]
-	for until := transport.Now() + k.spin; k.spin > 0 && transport.Now() < until; {
-		if done, err := m.end.Done(); err != nil {
-			return err
-		} else if done {
-			break
-		}
-	}
-	if err := m.end.Wait(); err != nil {
+	if err := m.end.Await(k.spin); err != nil {
 		return err
 	}
 	took, err := m.end.Since(m.begin)

@@ -1,21 +1,19 @@
 package tcp
 
 import (
-	"crypto/subtle"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"strconv"
 
+	"kvbench/internal/intake"
 	"kvbench/transport"
 )
 
 const (
 	wireVersion = 1
-	secretSize  = 16
+	secretSize  = intake.SecretSize
 	helloSize   = 64
 
 	maxStreams     = 1024
@@ -97,38 +95,4 @@ func greet(c net.Conn, h hello) error {
 		return transport.Classify(errors.New("the peer refused this connection: a stale address, or another version of kvbench; run again, with the same kvbench on both hosts"), transport.ErrProtocol)
 	}
 	return nil
-}
-
-// address is the content of a transport.Address.
-type address struct {
-	HostPort string `json:"host_port"`
-	Secret   []byte `json:"secret"`
-}
-
-func (a address) encode() transport.Address {
-	b, err := json.Marshal(a)
-	if err != nil {
-		panic(err) // two plain fields always encode
-	}
-	return b
-}
-
-// parseAddress reads what a listener said of itself.
-func parseAddress(b transport.Address) (address, error) {
-	var a address
-	if err := json.Unmarshal(b, &a); err != nil {
-		return a, fmt.Errorf("read tcp address: %w: %w", transport.ErrProtocol, err)
-	}
-	if len(a.Secret) != secretSize {
-		return a, fmt.Errorf("read tcp address: secret of %d bytes: %w", len(a.Secret), transport.ErrProtocol)
-	}
-	_, port, err := net.SplitHostPort(a.HostPort)
-	if n, errPort := strconv.Atoi(port); err != nil || errPort != nil || n < 1 || n > 65535 {
-		return a, fmt.Errorf("read tcp address %q: %w", a.HostPort, transport.ErrProtocol)
-	}
-	return a, nil
-}
-
-func (a address) admits(secret [secretSize]byte) bool {
-	return subtle.ConstantTimeCompare(a.Secret, secret[:]) == 1
 }

@@ -2,35 +2,28 @@ package tcp
 
 import (
 	"context"
-	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"sync"
 	"time"
 
+	"kvbench/internal/intake"
 	"kvbench/transport"
 )
 
-const (
-	greetTimeout = 5 * time.Second
-	maxGreeting  = 64 // sockets that may be part way through a hello at a time
-)
+// greetTimeout is how long a dialler may take to introduce a stream.
+const greetTimeout = 5 * time.Second
 
 // listener implements transport.Listener.
 type listener struct {
-	cfg     transport.Config
-	net     net.Listener
-	addr    address
-	closing chan struct{}
-	once    sync.Once
-	wg      sync.WaitGroup
+	*intake.Listener[*connection]
+	cfg  transport.Config
+	addr intake.Address
 
-	initiators, targets chan *connection // accepted connections, by the dialler's role
-
-	mu       sync.Mutex
-	pending  map[[secretSize]byte]*pendingConn
-	greeting map[*net.TCPConn]bool // sockets part way through a hello
+	mu      sync.Mutex
+	pending map[[secretSize]byte]*pendingConn
 }
 
 // pendingConn collects the streams of one connection.
@@ -55,30 +48,24 @@ func (Transport) Listen(ctx context.Context, cfg transport.Config) (transport.Li
 		n.Close()
 		return nil, err
 	}
-	l := &listener{
-		cfg: cfg, net: n, closing: make(chan struct{}),
-		initiators: make(chan *connection, maxGreeting), targets: make(chan *connection, maxGreeting),
-		pending: make(map[[secretSize]byte]*pendingConn), greeting: make(map[*net.TCPConn]bool),
-	}
-	host, port, err := net.SplitHostPort(n.Addr().String())
+	addr, err := intake.NewAddress(n.Addr(), cfg.Advertise)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, n.Close())
 	}
-	if cfg.Advertise != "" {
-		host = cfg.Advertise
+	l := &listener{
+		Listener: intake.New(n, func(c *connection) { shut(c.streams) }), cfg: cfg, addr: addr,
+		pending: make(map[[secretSize]byte]*pendingConn),
 	}
-	l.addr = address{HostPort: net.JoinHostPort(host, port), Secret: make([]byte, secretSize)}
-	rand.Read(l.addr.Secret)
-	l.wg.Go(l.accept)
+	l.Start(l.introduce)
 	return l, nil
 }
 
 // Address implements transport.Listener.
-func (l *listener) Address() transport.Address { return l.addr.encode() }
+func (l *listener) Address() transport.Address { return l.addr.Encode() }
 
 // AcceptTarget implements transport.Listener.
 func (l *listener) AcceptTarget(ctx context.Context) (transport.Target, error) {
-	c, err := l.wait(ctx, l.initiators)
+	c, err := l.Accept(ctx, intake.Initiator)
 	if err != nil {
 		return nil, err
 	}
@@ -87,105 +74,42 @@ func (l *listener) AcceptTarget(ctx context.Context) (transport.Target, error) {
 
 // AcceptInitiator implements transport.Listener.
 func (l *listener) AcceptInitiator(ctx context.Context) (transport.Initiator, error) {
-	c, err := l.wait(ctx, l.targets)
+	c, err := l.Accept(ctx, intake.Target)
 	if err != nil {
 		return nil, err
 	}
 	return newInitiator(c), nil
 }
 
-func (l *listener) wait(ctx context.Context, from chan *connection) (*connection, error) {
-	select {
-	case c := <-from:
-		return c, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-l.closing:
-		return nil, transport.ErrClosed
-	}
-}
-
 // Close implements transport.Listener.
 func (l *listener) Close() error {
-	var err error
-	l.once.Do(func() {
-		err = l.net.Close() // first: whoever knows of the end finds nobody listening
-		close(l.closing)
-		l.mu.Lock()
-		for c := range l.greeting {
-			c.Close()
-		}
-		l.mu.Unlock()
-		l.wg.Wait()
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		for _, p := range l.pending {
-			p.shut()
-		}
-		for _, unclaimed := range []chan *connection{l.initiators, l.targets} {
-			for len(unclaimed) > 0 {
-				for _, s := range (<-unclaimed).streams {
-					s.shut()
-				}
-			}
-		}
-	})
+	err := l.Listener.Close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.pending {
+		shut(p.streams)
+	}
+	clear(l.pending)
 	return err
 }
 
-func (p *pendingConn) shut() {
-	for _, s := range p.streams {
+// shut ends the streams that have come.
+func shut(streams []*stream) {
+	for _, s := range streams {
 		if s != nil {
 			s.shut()
 		}
 	}
 }
 
-func (l *listener) accept() {
-	greeting := make(chan struct{}, maxGreeting)
-	for {
-		c, err := l.net.Accept()
-		if err != nil {
-			select {
-			case <-l.closing:
-				return
-			case <-time.After(10 * time.Millisecond): // out of file descriptors, say: let some go
-			}
-			continue
+// introduce greets a stream, and then adds it to its connection.
+func (l *listener) introduce(c net.Conn) (admit func(), err error) {
+	h, s, cfg, err := l.greet(c.(*net.TCPConn))
+	return func() {
+		if l.join(h, s, cfg) != nil {
+			s.shut()
 		}
-		select {
-		case greeting <- struct{}{}:
-			l.wg.Go(func() {
-				defer func() { <-greeting }()
-				if err := l.admit(c.(*net.TCPConn)); err != nil {
-					c.Close()
-				}
-			})
-		default:
-			c.Close()
-		}
-	}
-}
-
-// admit reads a hello, answers it, and adds the stream to its connection. An
-// error means that the socket is to be closed; the dialler is told what it can be.
-func (l *listener) admit(c *net.TCPConn) error {
-	l.mu.Lock()
-	l.greeting[c] = true
-	l.mu.Unlock()
-	h, s, cfg, err := l.greet(c)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.greeting, c)
-	if err != nil {
-		return err
-	}
-	select {
-	case <-l.closing:
-		return transport.ErrClosed
-	default:
-		return l.join(h, s, cfg)
-	}
+	}, err
 }
 
 // greet reads a hello and answers it.
@@ -198,7 +122,7 @@ func (l *listener) greet(c *net.TCPConn) (h hello, s *stream, cfg transport.Conf
 		return h, nil, cfg, err
 	}
 	h, err = parseHello(buf[:])
-	if err != nil || !l.addr.admits(h.secret) {
+	if err != nil || !l.addr.Admits(h.secret[:]) {
 		_, errWrite := c.Write([]byte{helloRefused})
 		return h, nil, cfg, fmt.Errorf("refuse stream: %w: %w", transport.ErrProtocol, errWrite)
 	}
@@ -215,8 +139,10 @@ func (l *listener) greet(c *net.TCPConn) (h hello, s *stream, cfg transport.Conf
 }
 
 // join adds a stream to its connection, and hands the connection on once it is
-// whole. The caller holds l.mu.
+// whole.
 func (l *listener) join(h hello, s *stream, cfg transport.Config) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	p := l.pending[h.conn]
 	if p == nil {
 		p = &pendingConn{hello: h, streams: make([]*stream, h.streams)}
@@ -230,15 +156,13 @@ func (l *listener) join(h hello, s *stream, cfg transport.Config) error {
 		return nil
 	}
 	delete(l.pending, h.conn)
-	to := l.initiators
+	as := intake.Initiator
 	if h.role == targetRole {
-		to = l.targets
+		as = intake.Target
 	}
-	select {
-	case to <- newConnection(cfg, p.streams):
-		return nil
-	default:
-		p.shut()
+	if !l.Offer(as, newConnection(cfg, p.streams)) {
+		shut(p.streams)
 		return fmt.Errorf("too many unclaimed connections: %w", transport.ErrProtocol)
 	}
+	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"kvbench/internal/hostinfo"
+	"kvbench/internal/intake"
 	"kvbench/transport"
 )
 
@@ -69,7 +70,7 @@ func dial(ctx context.Context, to transport.Address, cfg transport.Config, as ro
 	if err != nil {
 		return nil, err
 	}
-	addr, err := parseAddress(to)
+	addr, err := intake.ParseAddress(to)
 	if err != nil {
 		return nil, err
 	}

@@ -170,16 +170,6 @@ func FuzzHello(f *testing.F) {
 	})
 }
 
-func FuzzAddress(f *testing.F) {
-	f.Add([]byte(address{HostPort: "127.0.0.1:9", Secret: make([]byte, secretSize)}.encode()))
-	f.Add([]byte(`{"host_port":"[::1]:99999","secret":""}`))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if a, err := parseAddress(b); err == nil && len(a.Secret) != secretSize {
-			t.Fatalf("accepted %+v", a)
-		}
-	})
-}
-
 // socketPair is two ends of one loopback connection.
 func socketPair(tb testing.TB) (a, b *net.TCPConn) {
 	tb.Helper()
