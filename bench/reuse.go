@@ -17,8 +17,12 @@ var ErrOtherPath = errors.New("the calibration is of another path")
 // conditions are those under which an outcome's batches were timed, as far as it
 // has come: the lane is known once the sides are connected.
 func (o *Outcome) conditions() results.Conditions {
+	gpu := ""
+	if o.Path.Lane != "" { // else not connected yet
+		gpu = gpuPath(o.Plan.Memory, o.Path)
+	}
 	return results.Conditions{
-		Transport: o.Plan.Transport, Memory: o.Plan.Memory, Lane: o.Path.Lane, Device: o.Producer.Host.Device,
+		GPUPath: gpu, Transport: o.Plan.Transport, Memory: o.Plan.Memory, Lane: o.Path.Lane, Device: o.Producer.Host.Device,
 		Direction: string(o.Plan.Direction), Streams: max(1, o.Plan.Config.Streams),
 		SocketBuffer: o.Plan.Config.SocketBuffer, BusyPoll: o.Plan.Config.BusyPoll, Verify: o.Plan.Verify,
 		Producer: o.Producer.Host.Hostname, Consumer: o.Consumer.Host.Hostname,
@@ -26,7 +30,7 @@ func (o *Outcome) conditions() results.Conditions {
 }
 
 // Suits returns ErrOtherPath, with what differs, where an earlier run's calibration
-// that is to be used was taken over another transport, kind of memory, lane or direction than the
+// that is to be used was taken over another transport, kind of memory or way of it, lane or direction than the
 // outcome's, as far as it has come. What differs otherwise is in the record's notes.
 func (a Assumptions) Suits(o *Outcome) error {
 	if a.Calibration == nil || a.Calibration.Taken == nil {
@@ -37,6 +41,7 @@ func (a Assumptions) Suits(o *Outcome) error {
 	for _, c := range []struct{ what, then, now string }{
 		{"transport", then.Transport, now.Transport},
 		{"memory", string(cmp.Or(then.Memory, transport.HostMemory)), string(now.Memory)},
+		{"GPU memory", cmp.Or(then.GPUPath, now.GPUPath), now.GPUPath}, // older records do not say
 		{"direction", then.Direction, now.Direction},
 		{"lane", then.Lane, now.Lane},
 	} {

@@ -21,6 +21,36 @@ func connectedOver(t *testing.T) *Outcome {
 	return o
 }
 
+// TestCalibrationOfStagedMemory: it says nothing about GPU memory that moves directly.
+func TestCalibrationOfStagedMemory(t *testing.T) {
+	over := func(p transport.Path) *Outcome {
+		o := connectedOver(t)
+		o.Plan.Memory, o.Path = transport.CUDAMemory, p
+		return o
+	}
+	staged := over(transport.Path{Lane: "rc_mlx5/mlx5_0:1", Staging: &transport.Staging{}})
+	staged.Samples = pathSamples(20e-6, 1e-6, 60e6)
+	earlier, err := Summarize(staged, gigabit(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := gigabit(t)
+	a.Calibration = earlier.Fit
+	direct := over(transport.Path{Lane: "rc_mlx5/mlx5_0:1"})
+	if err := a.Suits(direct); !errors.Is(err, ErrOtherPath) || !strings.Contains(err.Error(), `GPU memory "staged", here "direct"`) {
+		t.Errorf("direct: %v", err)
+	}
+	for name, o := range map[string]*Outcome{"staged again": staged, "not yet connected": over(transport.Path{})} {
+		if err := a.Suits(o); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	a.Calibration.Taken.GPUPath = "" // an older record
+	if err := a.Suits(direct); err != nil {
+		t.Errorf("an older record: %v", err)
+	}
+}
+
 // TestCalibrationOfAnotherPath: a fit is used for runs of the same transport,
 // direction and lane only, and other differences are said.
 func TestCalibrationOfAnotherPath(t *testing.T) {

@@ -119,6 +119,7 @@ type Fit struct {
 type Conditions struct {
 	Transport    string               `json:"transport"`
 	Memory       transport.MemoryKind `json:"memory,omitempty"` // empty in older records is host
+	GPUPath      string               `json:"gpu_path,omitempty"`
 	Lane         string               `json:"lane"`
 	Device       hostinfo.Device      `json:"device"` // the producer's
 	Direction    string               `json:"direction"`

@@ -27,8 +27,8 @@ const (
 	exitCorrupt = 4 // data arrived wrong
 )
 
-// transports lists what this build can move data with. One that moves GPU memory by
-// itself would stand before the one of its name that stages it.
+// transports lists what this build can move data with. Those of GPU memory over tcp and
+// rdma stage it, unless the transport below can move it directly.
 func transports() []transport.Transport {
 	return []transport.Transport{tcp.New(), rdma.New(), cuda.New(), staged.Over(tcp.New()), staged.Over(rdma.New())}
 }

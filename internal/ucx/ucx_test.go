@@ -451,3 +451,37 @@ func TestSurvey(t *testing.T) {
 		}
 	}
 }
+
+// TestMemoryType: UCX learns what kind of memory it is given, and tells the peer's UCX
+// of it in the key.
+func TestMemoryType(t *testing.T) {
+	p := connected(t, "tcp", 1, 1)
+	_, b := p.a.memory(4096, 1)
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	var keys [][]byte
+	for _, kind := range []MemoryType{HostMemory, CUDAMemory} {
+		m, err := p.a.Map(at, int64(len(b)), kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, m.Key)
+		if err := p.a.Unmap(m); err != nil {
+			t.Error(err)
+		}
+	}
+	if bytes.Equal(keys[0], keys[1]) {
+		t.Errorf("one key, %x, for memory of the host and of a GPU", keys[0])
+	}
+}
+
+func TestTypesOf(t *testing.T) {
+	need(t)
+	types, err := TypesOf([]Setting{{"TLS", "tcp"}})
+	if err != nil || !types.Has(HostMemory) || types.Has(CUDAMemory) { // over TCP alone, whatever UCX was built with
+		t.Errorf("types %#x, %v", types, err)
+	}
+	var e *Error
+	if _, err := TypesOf([]Setting{{"TLS", "no_such_lane"}}); !errors.As(err, &e) || e.Call != "ucp_init" || e.Status != StatusNoDevice {
+		t.Errorf("a lane that UCX has not: %v", err)
+	}
+}

@@ -95,9 +95,7 @@ func TestCheckDirectHere(t *testing.T) {
 // TestBind has the thread that calls UCX bound to the GPU's context, or none at all.
 func TestBind(t *testing.T) {
 	testdouble.Only(t)
-	if err := ucx.Load(); err != nil {
-		t.Skip(err)
-	}
+	needUCX(t)
 	d, err := cudadrv.Open()
 	if err != nil {
 		t.Fatal(err)

@@ -57,10 +57,19 @@ func TestGPUConformance(t *testing.T) {
 // gpuConfig is of connections that move GPU memory on a lane that is here.
 var gpuConfig = transport.Config{Lane: "tcp", Memory: transport.CUDAMemory, PeerTimeout: 5 * time.Second}
 
+// need skips where there is no test double, or no UCX.
+func need(t *testing.T) {
+	t.Helper()
+	testdouble.Only(t)
+	if err := rdma.New().Probe(t.Context()); err != nil {
+		testdouble.Skip(t, "rdma", err.Error())
+	}
+}
+
 // connect makes a target of GPU memory and an initiator with a configuration.
 func connect(t *testing.T, cfg transport.Config) (in transport.Initiator, target transport.Target) {
 	t.Helper()
-	testdouble.Only(t)
+	need(t)
 	l := must(rdma.WithReachableGPUs().Listen(t.Context(), gpuConfig))(t)
 	defer l.Close()
 	accepted := make(chan error, 1)
@@ -163,7 +172,7 @@ func TestMessagesStayOutOfGPUMemory(t *testing.T) {
 // TestGPUMemoryNeedsItsConfig: memory of the other kind is refused, and so is what would
 // have a CPU put it in place.
 func TestGPUMemoryNeedsItsConfig(t *testing.T) {
-	testdouble.Only(t)
+	need(t)
 	messages := gpuConfig
 	messages.Operation = "am"
 	for name, c := range map[string]struct {

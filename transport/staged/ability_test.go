@@ -22,11 +22,11 @@ func TestAbilityReason(t *testing.T) {
 		{ability{Why: "no CUDA"}, ability{Why: "no module"}, "no CUDA; the peer: no module"},
 		{can, ability{}, "the peer cannot move GPU memory directly, and does not say why"}, // an older kvbench
 	} {
-		if got := c.own.reason(c.peer); got != c.want {
+		if got := (abilities{c.own, c.peer}).reason(); got != c.want {
 			t.Errorf("%+v and %+v: %q, want %q", c.own, c.peer, got, c.want)
 		}
 	}
-	if got := can.reason(ability{Why: strings.Repeat("x", 1<<20)}); len(got) > 2*maxReason {
+	if got := (abilities{can, ability{Why: strings.Repeat("x", 1<<20)}}).reason(); len(got) > 2*maxReason {
 		t.Errorf("%d bytes of what a peer says go into the result", len(got))
 	}
 }

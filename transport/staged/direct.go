@@ -26,12 +26,15 @@ func (t Transport) ability(ctx context.Context, cfg transport.Config) ability {
 	return ability{Direct: true}
 }
 
+// abilities are those of both sides of a connection.
+type abilities struct{ own, peer ability }
+
 // direct reports whether the memory moves directly.
-func (own ability) direct(peer ability) bool { return own.Direct && peer.Direct }
+func (a abilities) direct() bool { return a.own.Direct && a.peer.Direct }
 
 // config is what the inner connection is made with.
-func (own ability) config(peer ability, cfg transport.Config) transport.Config {
-	if own.direct(peer) {
+func (a abilities) config(cfg transport.Config) transport.Config {
+	if a.direct() {
 		cfg.Memory = transport.CUDAMemory
 		return cfg
 	}
@@ -39,17 +42,17 @@ func (own ability) config(peer ability, cfg transport.Config) transport.Config {
 }
 
 // reason is why the memory is staged: this side's, the peer's, or both.
-func (own ability) reason(peer ability) string {
-	theirs := bounded(peer.Why)
+func (a abilities) reason() string {
+	own, theirs := a.own.Why, bounded(a.peer.Why)
 	switch {
-	case own.Direct && theirs == "":
+	case a.own.Direct && theirs == "":
 		return "the peer cannot move GPU memory directly, and does not say why"
-	case theirs == "" || theirs == own.Why:
-		return own.Why
-	case own.Why == "":
+	case theirs == "" || theirs == own:
+		return own
+	case own == "":
 		return "the peer: " + theirs
 	}
-	return own.Why + "; the peer: " + theirs
+	return own + "; the peer: " + theirs
 }
 
 // bounded cuts a text that goes into a result.

@@ -126,8 +126,8 @@ func (l *listener) accept(ctx context.Context, as rendezvous.Role, from func(con
 	if err != nil {
 		return nil, nil, err
 	}
-	var peer hello
-	cfg, inner, err := l.open(ctx, caller, &peer)
+	both := abilities{own: l.ability}
+	cfg, inner, err := l.open(ctx, caller, &both.peer)
 	if err != nil {
 		caller.Refuse(err)
 		return nil, nil, err
@@ -140,12 +140,16 @@ func (l *listener) accept(ctx context.Context, as rendezvous.Role, from func(con
 	ctx, cancel := context.WithTimeout(ctx, cfg.PeerTimeout)
 	defer cancel()
 	endpoint, err := from(ctx, inner)
-	return finish(l.context, cfg, l.ability, peer.ability, socket, endpoint, err)
+	if err != nil {
+		return nil, nil, errors.Join(err, socket.Close())
+	}
+	return finish(l.context, cfg, both, socket, endpoint)
 }
 
-// open hears one dialler's hello and opens an inner listener for it.
-func (l *listener) open(ctx context.Context, caller *rendezvous.Caller, peer *hello) (transport.Config, transport.Listener, error) {
-	if err := caller.Hello(peer); err != nil {
+// open hears one dialler's hello, with what it can do, and opens an inner listener for it.
+func (l *listener) open(ctx context.Context, caller *rendezvous.Caller, able *ability) (transport.Config, transport.Listener, error) {
+	var peer hello
+	if err := caller.Hello(&peer); err != nil {
 		return l.cfg, nil, err
 	}
 	if peer.Chunk != chunkBytes || peer.Places != ringPlaces || peer.Outstanding < 1 || peer.Outstanding > maxOutstanding {
@@ -153,7 +157,8 @@ func (l *listener) open(ctx context.Context, caller *rendezvous.Caller, peer *he
 	}
 	cfg := l.cfg
 	cfg.MaxOutstanding = peer.Outstanding
-	below := l.ability.config(peer.ability, cfg)
+	*able = peer.ability
+	below := abilities{l.ability, *able}.config(cfg)
 	host, _, err := net.SplitHostPort(cfg.Listen)
 	if err != nil {
 		return cfg, nil, err
@@ -208,25 +213,26 @@ func (t Transport) dial(ctx context.Context, addr transport.Address, cfg transpo
 	if err != nil {
 		return nil, nil, err
 	}
-	endpoint, err := to(ctx, peer.Inner, own.config(peer.ability, cfg))
-	return finish(gpu, cfg, own, peer.ability, socket, endpoint, err)
+	both := abilities{own, peer.ability}
+	endpoint, err := to(ctx, peer.Inner, both.config(cfg))
+	if err != nil {
+		return nil, nil, errors.Join(err, socket.Close())
+	}
+	return finish(gpu, cfg, both, socket, endpoint)
 }
 
 // finish makes a connection of an inner endpoint, or leaves it at that where the memory
 // moves directly.
-func finish(gpu *cudadrv.Context, cfg transport.Config, own, peer ability, socket *rendezvous.Conn, endpoint transport.Endpoint, err error) (*connection, *rendezvous.Conn, error) {
-	if err == nil && own.direct(peer) {
+func finish(gpu *cudadrv.Context, cfg transport.Config, both abilities, socket *rendezvous.Conn, endpoint transport.Endpoint) (*connection, *rendezvous.Conn, error) {
+	if both.direct() {
 		socket.Close() // both sides have what they came for
 		return nil, nil, nil
 	}
-	var c *connection
-	if err == nil {
-		c, err = newConnection(gpu, endpoint, cfg)
-	}
+	c, err := newConnection(gpu, endpoint, cfg)
 	if err != nil {
 		return nil, nil, errors.Join(err, socket.Close())
 	}
-	c.reason = own.reason(peer)
+	c.reason = both.reason()
 	return c, socket, nil
 }
 
