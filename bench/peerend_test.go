@@ -90,11 +90,12 @@ func TestConsumerEndsInSetUp(t *testing.T) {
 // TestProducerEndsInSetUp is the same the other way round.
 func TestProducerEndsInSetUp(t *testing.T) {
 	for name, c := range map[string]struct {
-		plan bool
-		says string
+		plan, data bool // as far as these
+		says       string
 	}{
-		"before its plan": {false, "the producer went away before it sent its plan: peer closed"},
-		"after it":        {true, "the producer went away while it made its memory and connections ready: peer closed"},
+		"before its plan":          {false, false, "the producer went away before it sent its plan: peer closed"},
+		"after it":                 {true, false, "the producer went away while it made its memory and connections ready: peer closed"},
+		"with its data connection": {true, true, "the producer went away"}, // the consumer may be ready by then
 	} {
 		t.Run(name, func(t *testing.T) {
 			logged := make(chan error, 8)
@@ -109,13 +110,23 @@ func TestProducerEndsInSetUp(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			plan := planOf(Push, spec(t))
+			var a accept
+			var in transport.Initiator
 			if c.plan {
-				var a accept
-				if err := errors.Join(conn.Send(kindPlan, planOf(Push, spec(t))), conn.Expect(kindAccept, &a, patience)); err != nil {
+				if err := errors.Join(conn.Send(kindPlan, plan), conn.Expect(kindAccept, &a, patience)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if c.data {
+				if in, err = tcp.New().Dial(t.Context(), a.Address, plan.Config); err != nil {
 					t.Fatal(err)
 				}
 			}
 			conn.Close()
+			if in != nil {
+				in.Close()
+			}
 			if err := <-logged; !errors.Is(err, control.ErrClosed) || !strings.HasPrefix(err.Error(), c.says) {
 				t.Errorf("error %q, want one that begins with %q", err, c.says)
 			}

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -230,7 +229,7 @@ func (r *run) connect(ctx context.Context, t transport.Transport) error {
 	start := time.Now()
 	for range r.plan.Workers {
 		if err := r.dialWorker(ctx, t, a.Address, cfg); err != nil {
-			return r.whyUnconnected(err)
+			return whyUnconnected(r.conn, "consumer", 500*time.Millisecond, err)
 		}
 	}
 	r.setup.ConnectSeconds = r.connectTime(start)
@@ -242,27 +241,6 @@ func (r *run) connect(ctx context.Context, t transport.Transport) error {
 	r.outcome.Producer.Setup, r.outcome.Consumer.Setup = r.setup, done.Setup
 	r.outcome.Producer.CopyBytesPerSecond, r.outcome.Consumer.CopyBytesPerSecond = hostinfo.CopyRate(), done.CopyRate
 	return nil
-}
-
-// whyUnconnected prefers how the consumer left, which may be on its way, to the end of the
-// connection that this brought.
-func (r *run) whyUnconnected(err error) error {
-	if !errors.Is(err, transport.ErrPeer) {
-		return peerEnd("consumer", settingUp, err)
-	}
-	const patience = 500 * time.Millisecond
-	until := time.Now().Add(patience)
-	for left := patience; left > 0; left = time.Until(until) {
-		var ignored json.RawMessage
-		said := r.conn.Expect(kindReady, &ignored, left)
-		switch {
-		case errors.Is(said, control.ErrRefused), errors.Is(said, control.ErrClosed):
-			return fmt.Errorf("%w (%w)", peerEnd("consumer", settingUp, said), err)
-		case said != nil && !errors.Is(said, control.ErrFrame): // which is what it said before
-			return err
-		}
-	}
-	return err
 }
 
 func (r *run) dialWorker(ctx context.Context, t transport.Transport, addr transport.Address, cfg transport.Config) error {

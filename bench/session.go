@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -32,6 +33,27 @@ func peerEnd(who, when string, err error) error {
 		return fmt.Errorf("the %s went away%s: %w; see what it printed", who, when, err)
 	case errors.Is(err, control.ErrSilent):
 		return fmt.Errorf("the %s fell silent%s: %w; see what it printed, and whether it is stopped, or its host or the network between is gone", who, when, err)
+	}
+	return err
+}
+
+// whyUnconnected is the error of a data connection that did not come about. It prefers how
+// the peer left, word of which may be on its way for as long as patience, to the end of
+// the connection that this brought.
+func whyUnconnected(conn *control.Conn, who string, patience time.Duration, err error) error {
+	if !errors.Is(err, transport.ErrPeer) {
+		return peerEnd(who, settingUp, err)
+	}
+	until := time.Now().Add(patience)
+	for left := patience; left > 0; left = time.Until(until) {
+		var ignored json.RawMessage
+		said := conn.Expect(kindBye, &ignored, left)
+		switch {
+		case errors.Is(said, control.ErrRefused), errors.Is(said, control.ErrClosed):
+			return fmt.Errorf("%w (%w)", peerEnd(who, settingUp, said), err)
+		case said != nil && !errors.Is(said, control.ErrFrame): // which is what it said before
+			return err
+		}
 	}
 	return err
 }
@@ -105,7 +127,8 @@ func (s *session) run(ctx context.Context, t transport.Transport) (err error) {
 		wg.Wait()
 	}()
 	if err := s.connect(ctx, t); err != nil {
-		return peerEnd("producer", settingUp, err)
+		// Less patience than the producer has, which is to hear of it.
+		return whyUnconnected(s.conn, "producer", 200*time.Millisecond, err)
 	}
 	stopped := context.AfterFunc(ctx, func() {
 		s.leave(context.Cause(ctx))
