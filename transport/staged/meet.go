@@ -17,10 +17,11 @@ const greetTimeout = 5 * time.Second
 
 // The two sides meet so: the dialler says hello; the listener opens an inner listener
 // for this one connection, so that both belong together, and answers with its address
-// and with whether GPU memory moves directly. If so, the inner connection is all there
-// is. Otherwise each makes its ring and times its copies, the listener before it answers and the
-// dialler before it dials on, so that neither disturbs the other; the target offers
-// its ring; the initiator times the wire and says that it is ready.
+// and with what it can; where both can move GPU memory directly the inner connection
+// is all there is. Otherwise each makes its ring and times its copies, the listener
+// before it answers and the dialler before it dials on, so that neither disturbs the
+// other; the target offers its ring; the initiator times the wire and says that it is
+// ready.
 
 // hello is what a dialler says.
 type hello struct {
