@@ -184,7 +184,7 @@ func evidence(run *results.Run, c *results.Cell, fit *model.Fit) model.Evidence 
 		e.Consumer = model.Processor{Cores: c.CPU.ConsumerSeconds / c.BusySeconds, CPUs: run.Consumer.Host.CPUs}
 	}
 	if fit != nil {
-		e.Cost, e.PathBytesPerSecond = fit.Cost(), fit.Asymptotic().Value
+		e.Cost, e.PathBytesPerSecond = fit.CostAt(c.Bytes), fit.Asymptotic().Value
 	}
 	if run.Streams != nil {
 		for _, r := range run.Streams.Rates {
@@ -208,8 +208,9 @@ func beyondSpec(c *results.Cell, fit *model.Fit, spec *model.Cost) (descriptors,
 		cheaper.GammaSeconds = spec.GammaSeconds
 		descriptors = extra(cheaper)
 	}
+	// Without a second regime's intercept, which belongs to the rate that goes.
 	cheaper := whole
-	cheaper.BytesPerSecond = spec.BytesPerSecond
+	cheaper.AlphaSeconds, cheaper.BytesPerSecond = fit.Alpha.Value, spec.BytesPerSecond
 	return descriptors, extra(cheaper)
 }
 

@@ -35,6 +35,20 @@ func TestBeyondSpec(t *testing.T) {
 	near("exposed descriptors", descriptors, 1.024e-3)
 	near("exposed wire", wire, 1.6e-3)
 
+	// A second regime: of 20 MiB over 1 GB/s up to 4 MiB and 5 GB/s beyond, 3.774874 ms are
+	// the first's beyond the link's rate and 1.677722 ms the second's; of 80 MiB over the
+	// link's rate up to 64 MiB and 1 GB/s beyond, 15.099494 ms are the second's.
+	for _, r := range []struct {
+		first, second float64
+		from, bytes   int64
+		want          float64
+	}{{1e9, 5e9, 4 << 20, 20 << 20, 3.7748736e-3 + 1.6777216e-3}, {10e9, 1e9, 64 << 20, 80 << 20, 15.0994944e-3}} {
+		two := model.FitFrom(model.Exactly(1e-4), model.Exactly(0), model.Exactly(0), model.Exactly(r.first), 0, 0)
+		two.Second = &model.Regime{FromBytes: r.from, Bandwidth: model.Exactly(r.second)}
+		_, wire = beyondSpec(&results.Cell{Layers: 4, Descriptors: 4, Bytes: r.bytes}, &two, spec)
+		near("two regimes", wire, r.want)
+	}
+
 	fit.Gamma.Low = 0
 	if descriptors, _ = beyondSpec(c, &fit, spec); descriptors != 0 {
 		t.Errorf("descriptors that the fit does not tell from nothing account for %g s", descriptors)

@@ -244,6 +244,9 @@ func whileThere[T any](ctx context.Context, conn *control.Conn, accept func(cont
 	if errors.Is(err, control.ErrClosed) {
 		return accepted, err
 	}
+	if errors.Is(err, context.DeadlineExceeded) { // it is there, and does not dial
+		return accepted, fmt.Errorf("%w: no data connection came in time", control.ErrSilent)
+	}
 	return accepted, fmt.Errorf("accept data connection: %w", err)
 }
 

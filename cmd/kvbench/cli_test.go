@@ -290,7 +290,7 @@ func TestEnvironmentOfOtherCommands(t *testing.T) {
 	for name, value := range map[string]string{
 		"KVBENCH_LANE": "shm", "KVBENCH_RDMA_OP": "get", "KVBENCH_CONNECT": "decode-7:9400", "KVBENCH_ONCE": "true",
 		"KVBENCH_TP_DECODE": "1", "KVBENCH_PP_DECODE": "1", "KVBENCH_MFU": "0.4",
-		"KVBENCH_CACHE": "/tmp", "KVBENCH_PORT": "tcp://10.0.0.1:9400", "KVBENCH_PORT_9400_TCP": "tcp://10.0.0.1:9400", "KVBENCH_SERVICE_HOST": "10.0.0.1",
+		"KVBENCH_CACHE": "/tmp", "KVBENCH_PORT": "tcp://10.0.0.1:9400", "KVBENCH_PORT_9400_TCP": "tcp://10.0.0.1:9400", "KVBENCH_SERVICE_HOST": "10.0.0.1", "KVBENCH_SERVICE_PORT_CONTROL": "9400", "KVBENCH_CONSUMER_PORT": "tcp://10.0.0.1:9400", "KVBENCH_CONSUMER_SERVICE_HOST": "10.0.0.1",
 	} {
 		t.Setenv(name, value)
 	}

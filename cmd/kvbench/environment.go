@@ -55,10 +55,14 @@ func refuseUnknownVariables(root *cobra.Command) error {
 }
 
 // othersVariable reports whether a variable is set for somebody else: for the tests
-// and scripts of this project, or by Kubernetes for a service called kvbench.
+// and scripts of this project, or by Kubernetes for services called kvbench, kvbench-consumer and the like.
 func othersVariable(name string) bool {
 	name = strings.TrimPrefix(name, environmentPrefix)
-	return name == "REQUIRE" || name == "CACHE" || name == "PORT" || strings.HasPrefix(name, "PORT_") || strings.HasPrefix(name, "SERVICE_")
+	if name == "REQUIRE" || name == "CACHE" {
+		return true
+	}
+	name = "_" + name + "_"
+	return strings.Contains(name, "_PORT_") || strings.Contains(name, "_SERVICE_HOST_")
 }
 
 // blameEnvironment adds to a wrong usage which of the flags that it is about came from

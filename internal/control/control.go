@@ -22,7 +22,7 @@ import (
 )
 
 // Version is the version of the control protocol. Both sides must speak the same.
-const Version = 1
+const Version = 2
 
 const (
 	greetingLimit = 4 << 10  // bytes of a frame before authentication

@@ -16,6 +16,9 @@ const (
 	silence = 20 * time.Second
 )
 
+// lastLook is for what has arrived already.
+const lastLook = 10 * time.Millisecond
+
 const kindAlive = "alive"
 
 // KeepAlive has this side tell the peer that it is there until the channel is closed,
@@ -34,8 +37,9 @@ func (c *Conn) keepAlive(beat, silence time.Duration) {
 			case <-c.closed:
 				return
 			case <-tick.C:
-				// An error has reached whoever receives, too.
+				// Half a message may have gone: whoever receives is to hear of it.
 				if c.Send(kindAlive, nil) != nil {
+					c.Close()
 					return
 				}
 			}
@@ -64,6 +68,11 @@ func (r reading) Read(b []byte) (int, error) {
 		r.net.SetReadDeadline(time.Now())
 	}
 	n, err := r.net.Read(b)
+	if silence > 0 && isTimeout(err) && !r.woken.Load() {
+		// It may be this process that stood still: what came meanwhile counts.
+		r.net.SetReadDeadline(time.Now().Add(lastLook))
+		n, err = r.net.Read(b)
+	}
 	if silence > 0 && isTimeout(err) && !r.woken.Load() {
 		err = fmt.Errorf("%w for %v", ErrSilent, silence)
 	}

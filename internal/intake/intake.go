@@ -95,12 +95,22 @@ func (l *Listener[T]) Close() error {
 		l.mu.Unlock()
 		l.wg.Wait()
 		for _, waiting := range l.waiting {
-			for len(waiting) > 0 {
-				l.drop(<-waiting)
-			}
+			l.dropAll(waiting)
 		}
 	})
 	return err
+}
+
+// dropAll drops what waits. Accept may take some of it meanwhile.
+func (l *Listener[T]) dropAll(waiting <-chan T) {
+	for {
+		select {
+		case c := <-waiting:
+			l.drop(c)
+		default:
+			return
+		}
+	}
 }
 
 func (l *Listener[T]) accept(hear func(net.Conn) (func(), error)) {

@@ -106,7 +106,8 @@ func (c *connection) Close() error {
 	c.fail(transport.ErrClosed)
 	<-c.dead
 	if c.closeErr != nil {
-		return c.closeErr // the peer may still hold the memory open
+		c.Leave() // the peer may still hold the memory open
+		return c.closeErr
 	}
 	return c.FreeAll()
 }

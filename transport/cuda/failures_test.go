@@ -252,7 +252,7 @@ func TestCopyIsUnderWay(t *testing.T) {
 	// Copies begin late; the event after the first is refused, and so are the wait for the
 	// stream and its end, which in the double is a wait, too.
 	child := start(t, 0, "CUDA_DOUBLE_DELAY_US=100000", "CUDA_DOUBLE_FAIL=cuEventRecord:2:719,cuStreamSynchronize:1:719,cuStreamDestroy_v2:1:719")
-	s := connect(t, child, 0, transport.Config{})
+	s := connect(t, child, 0, transport.Config{PeerTimeout: time.Second})
 	remote := must(s.share(t))(t)
 	if err := s.initiator.Post(s.write(remote[0], 1)); err != nil {
 		t.Fatal(err)
@@ -260,6 +260,8 @@ func TestCopyIsUnderWay(t *testing.T) {
 	says(t, wait(t, s.initiator).Err, transport.ErrPeer, "cuEventRecord", "CUDA error 719")
 	contains(t, s.initiator.Close(), "cuStreamSynchronize", "a copy may be under way still")
 	says(t, s.initiator.Deregister(s.local), transport.ErrBusy)
+	// The copy may write to the target's memory, too.
+	says(t, s.target.Close(), transport.ErrBusy, "the peer has not let go")
 	// Of memory of its own, by a copy that begins as late: had the first found its
 	// memory gone, the double would say so by now.
 	own := must(child.Alloc(16))(t)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -70,11 +71,29 @@ func newInitiator(l link) *initiator {
 	in.run(in.watch)
 	in.supervise(in.letGo, func() {
 		in.failOutstanding()
+		if errors.Is(in.closeErr, errUnderWay) {
+			held.keep(in.net) // its end would tell the target that its memory is free
+			return
+		}
 		// Only now: the target is not to say that this side is gone before this side
 		// has said why.
 		in.net.Close()
 	})
 	return in
+}
+
+// held keeps sockets open until this process ends, which a finalizer would not.
+var held sockets
+
+type sockets struct {
+	mu  sync.Mutex
+	all []net.Conn
+}
+
+func (s *sockets) keep(c net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, c)
 }
 
 // Register implements transport.Endpoint. The first region says which device
@@ -307,11 +326,11 @@ func (in *initiator) complete(i int, c transport.Completion) bool {
 
 // failOutstanding completes what can no longer be delivered.
 func (in *initiator) failOutstanding() {
-	err, held := in.Err(), errors.Is(in.closeErr, errUnderWay)
+	err, underWay := in.Err(), errors.Is(in.closeErr, errUnderWay)
 	for i := range in.slots {
 		s := &in.slots[i]
 		if s.state.Load() == slotPosted {
-			if held {
+			if underWay {
 				s.local.acquire() // for good: Deregister says that it is in use
 			}
 			in.complete(i, transport.Completion{ID: s.transfer.ID, Stage: transport.Delivered, Bytes: s.bytes, Delivered: transport.Now(), Err: err})

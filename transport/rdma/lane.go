@@ -163,7 +163,7 @@ func (ls lanes) carrying(op ucx.Op, native bool) (used, error) {
 	}
 	if op != ucx.ActiveMessage && native {
 		for _, l := range ls.all {
-			if slices.Contains(own, l.index) || !ls.told && l.oneSided() {
+			if slices.Contains(own, l.index) || !ls.told && l.oneSided() && l.does("rma", "rma_bw") {
 				return used{lane: l, protocol: name}, nil
 			}
 		}

@@ -94,6 +94,9 @@ const (
 `
 	textSecondDatagrams = `#                 lane[0]: 12:ud_mlx5/mlx5_0:1.0 md[4]      -> md[4]/ib/sysdev[3] seg 4088 am am_bw#0 wireup
 `
+	// A lane with queue pairs that serves to connect, and neither puts nor gets.
+	textSecondWireup = textSecondDatagrams + `#                 lane[1]: 10:rc_mlx5/mlx5_0:1.0 md[4]      -> md[4]/ib/sysdev[3] seg 8256 keepalive wireup
+`
 	textDatagrams = `#                 lane[0]:  1:ud_verbs/rxe0:1.0 md[0]       -> md[0]/ib/sysdev[255] am am_bw#0 wireup
 `
 )
@@ -208,6 +211,7 @@ func TestCarrying(t *testing.T) {
 		{"untold put", textSecond, ucx.Put, true, "rc_mlx5/mlx5_0:1", false, "put"},
 		{"untold get", textSecond, ucx.Get, true, "rc_mlx5/mlx5_0:1", false, "get"},
 		{"untold datagrams", textSecondDatagrams, ucx.Put, true, "ud_mlx5/mlx5_0:1", true, "put emulated by active messages"},
+		{"untold connecting", textSecondWireup, ucx.Put, true, "ud_mlx5/mlx5_0:1", true, "put emulated by active messages"},
 		{"put beside messages", textFallback, ucx.Put, true, "rc_mlx5/mlx5_0:1", false, "put"},
 		{"messages beside put", textFallback, ucx.ActiveMessage, true, "tcp/ens1np0", false, "active messages, large ones fetched over rc_mlx5/mlx5_0:1"},
 	} {

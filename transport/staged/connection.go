@@ -184,6 +184,7 @@ func (c *connection) Close() error {
 	c.fail(transport.ErrClosed)
 	<-c.dead
 	if errors.Is(c.closeErr, errUnderWay) {
+		c.Leave()
 		return c.closeErr
 	}
 	return errors.Join(c.closeErr, c.FreeAll())
