@@ -224,6 +224,10 @@ func (p *forecast) cheapFrom(s payload.Spec) {
 		return
 	}
 	const low, high = 16, 1 << 20
+	what := "the exposed transfer"
+	if p.rates[0] > 0 || p.sweep == "rate" {
+		what += " of a request alone"
+	}
 	for _, r := range p.routes {
 		tokens, ok := model.BreakEvenContext(low, high, func(tokens int64) bool {
 			s.Tokens = tokens
@@ -232,11 +236,11 @@ func (p *forecast) cheapFrom(s payload.Spec) {
 		})
 		switch {
 		case !ok:
-			p.table.Notes = append(p.table.Notes, fmt.Sprintf("over %s the exposed transfer is more than %.0f %% of TTFT up to 1M tokens", r.name, 100*cheapShare))
+			p.table.Notes = append(p.table.Notes, fmt.Sprintf("over %s %s is more than %.0f %% of TTFT up to 1M tokens", r.name, what, 100*cheapShare))
 		case tokens == low:
-			p.table.Notes = append(p.table.Notes, fmt.Sprintf("over %s the exposed transfer is under %.0f %% of TTFT at any context", r.name, 100*cheapShare))
+			p.table.Notes = append(p.table.Notes, fmt.Sprintf("over %s %s is under %.0f %% of TTFT at any context", r.name, what, 100*cheapShare))
 		default:
-			p.table.Notes = append(p.table.Notes, fmt.Sprintf("over %s the exposed transfer is under %.0f %% of TTFT from %d tokens on", r.name, 100*cheapShare, tokens))
+			p.table.Notes = append(p.table.Notes, fmt.Sprintf("over %s %s is under %.0f %% of TTFT from %d tokens on", r.name, what, 100*cheapShare, tokens))
 		}
 	}
 }
@@ -254,6 +258,8 @@ func (p *forecast) arrivals(s model.Scenario) []float64 {
 	return rates
 }
 
+const mostArrivals = 1e9 // a second
+
 // parseArrivals reads 10/s, 600/m or 10 as arrivals a second; empty is 0.
 func parseArrivals(s string) (float64, error) {
 	if s == "" {
@@ -264,6 +270,9 @@ func parseArrivals(s string) (float64, error) {
 	v, err := strconv.ParseFloat(number, 64)
 	if !ok || err != nil || !(v > 0) || math.IsInf(v, 0) {
 		return 0, usagef("--rate %q is not a rate such as 10/s", s)
+	}
+	if v > mostArrivals*per.Seconds() {
+		return 0, usagef("--rate %q: give at most a thousand million requests a second", s)
 	}
 	return v / per.Seconds(), nil
 }

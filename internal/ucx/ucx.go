@@ -22,6 +22,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // Built reports whether this build has the binding.
@@ -73,6 +75,26 @@ func check(call string, status C.int) error {
 	return &Error{Call: call, Status: int(status), Message: StatusText(int(status))}
 }
 
+// opens is more file descriptors than UCX 1.13.1 takes for a first worker, its threads
+// and the files that it looks into.
+const opens = 32
+
+// ready finds UCX, and makes sure of file descriptors for what it opens: where there are
+// none UCX ends the process by an assertion.
+func ready() error {
+	if err := load(); err != nil {
+		return err
+	}
+	for i := range opens {
+		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+		if err != nil {
+			return &Error{Call: "ucp_init", Status: StatusNoResource, Message: fmt.Sprintf("UCX needs %d file descriptors, and there are %d (ulimit -n): %v", opens, i, err)}
+		}
+		defer unix.Close(fd)
+	}
+	return nil
+}
+
 // Worker is one connection's share of UCX, and the thread that alone calls it.
 type Worker struct {
 	w           *C.kvb_worker
@@ -83,7 +105,7 @@ type Worker struct {
 
 // NewWorker makes a worker and its thread.
 func NewWorker(o Options) (*Worker, error) {
-	if err := load(); err != nil {
+	if err := ready(); err != nil {
 		return nil, err
 	}
 	var arena arena
@@ -363,7 +385,7 @@ func (w *Worker) Describe() string {
 
 // Survey returns what UCX says of this host's lanes.
 func Survey() (string, error) {
-	if err := load(); err != nil {
+	if err := ready(); err != nil {
 		return "", err
 	}
 	text := C.kvb_survey()
@@ -377,7 +399,7 @@ func Survey() (string, error) {
 // TypesOf returns the types of memory that UCX takes with these settings. It makes a
 // context for that, which opens the devices.
 func TypesOf(settings []Setting) (MemoryTypes, error) {
-	if err := load(); err != nil {
+	if err := ready(); err != nil {
 		return 0, err
 	}
 	var arena arena

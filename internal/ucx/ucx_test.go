@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // need skips a test where libucp cannot be loaded, and fails it if KVBENCH_REQUIRE
@@ -399,6 +401,35 @@ func TestInterrupt(t *testing.T) {
 }
 
 // TestRefusedSettings: what UCX does not take is named.
+// TestFewDescriptors: where there are too few for UCX, which would end the process, each
+// call that starts it says so.
+func TestFewDescriptors(t *testing.T) {
+	need(t)
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	few := limit
+	few.Cur = uint64(len(open) + 8)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+	_, errWorker := NewWorker(Options{Slots: 1, Window: 1})
+	_, errSurvey := Survey()
+	_, errTypes := TypesOf(nil)
+	for call, err := range map[string]error{"NewWorker": errWorker, "Survey": errSurvey, "TypesOf": errTypes} {
+		var e *Error
+		if !errors.As(err, &e) || e.Status != StatusNoResource || !strings.Contains(e.Message, "ulimit -n") {
+			t.Errorf("%s: %v", call, err)
+		}
+	}
+}
+
 func TestRefusedSettings(t *testing.T) {
 	need(t)
 	for _, c := range []struct {

@@ -234,7 +234,7 @@ func explain(err error, f family, device string) error {
 	case ucx.StatusNoResource:
 		return unavailable(f, "UCX%s: %v; look at the limit of open files (ulimit -n) and at the size of /dev/shm (docker: --shm-size)", from, e)
 	case ucx.StatusNoMemory, ucx.StatusIO:
-		return unavailable(f, "UCX cannot use the device%s (%v); %s", from, e, lockAdvice(hostinfo.LockLimit(), 0))
+		return unavailable(f, "UCX cannot use the device%s (%v); look at the limit of open files (ulimit -n); %s", from, e, lockAdvice(hostinfo.LockLimit(), 0))
 	}
 	return unavailable(f, "UCX%s: %v", from, e)
 }
