@@ -49,7 +49,7 @@ func (a *app) predictCommand() *cobra.Command {
 	f.linkFlags.register(cmd)
 	f.prefill.register(cmd, "how long a prefill takes, such as 500ms, or auto: computed, from --gpu")
 	flags := cmd.Flags()
-	flags.StringSliceVar(&f.links, "link", []string{"100gbe", "ib-ndr", "nvlink4"}, linkHelp)
+	flags.StringSliceVar(&f.links, "link", defaultLinks, linkHelp)
 	flags.StringVar(&f.fit, "fit", "", "a run record: predict with what it measured of its path, in place of or beside --link")
 	flags.StringVar(&f.rate, "rate", "", "requests a second that share the link, such as 10/s: adds utilization and waits")
 	flags.StringVar(&f.overlap, "overlap", "none", "none: a request moves after its prefill; layer: each layer as it is made")

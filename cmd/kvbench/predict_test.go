@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -269,4 +270,22 @@ func printed(v any) string {
 		return fmt.Sprintf("%.6g", f)
 	}
 	return fmt.Sprint(v)
+}
+
+// TestPredictLeavesLinksOut: a default link that an MTU does not fit is left out, and
+// said to be; one that was named is refused, and so is an MTU that fits none.
+func TestPredictLeavesLinksOut(t *testing.T) {
+	args := []string{"predict", "--model", "llama-2-70b", "--context", "1K", "--mtu", "9000"}
+	var links []string
+	for _, row := range kvbench(t, append(args, "--format", "json")...).rows(t) {
+		links = append(links, row["link"].(string))
+	}
+	if !slices.Equal(links, []string{"100gbe", "nvlink4"}) {
+		t.Errorf("links %v", links)
+	}
+	if text := kvbench(t, args...).stdout; !strings.Contains(text, "left out: --link ib-ndr: ") {
+		t.Errorf("what was left out is not said:\n%s", text)
+	}
+	kvbench(t, append(args, "--link", "100gbe,ib-ndr")...).want(t, exitUsage, "--link ib-ndr: ", "a power of two")
+	kvbench(t, "predict", "--mtu", "70000").want(t, exitUsage, "an MTU of 70000 bytes")
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -21,6 +22,10 @@ type route struct {
 	fit      *model.Fit // nil for a spec
 }
 
+// defaultLinks are those of predict where none is named. One that --mtu or --framing
+// does not fit is left out, and said to be.
+var defaultLinks = []string{"100gbe", "ib-ndr", "nvlink4"}
+
 // bandwidthSteps are the multiples of a link's rate that a sweep shows.
 var bandwidthSteps = []float64{1. / 8, 1. / 4, 1. / 2, 1, 2, 4, 8}
 
@@ -34,8 +39,13 @@ func (f *predictFlags) parseRoutes() ([]route, error) {
 		steps = bandwidthSteps
 	}
 	var routes []route
+	var leftOut []error
 	for _, name := range f.links {
 		link, err := f.parseLink(name, framing)
+		if errors.Is(err, model.ErrFraming) && slices.Equal(f.links, defaultLinks) {
+			leftOut = append(leftOut, err)
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -57,7 +67,14 @@ func (f *predictFlags) parseRoutes() ([]route, error) {
 		}
 		routes = append(routes, r)
 	}
-	if len(routes) == 0 {
+	switch {
+	case len(routes) == 0 && len(leftOut) > 0:
+		return nil, leftOut[0]
+	case len(routes) > 0:
+		for _, err := range leftOut {
+			routes[0].notes = append(routes[0].notes, fmt.Sprintf("left out: %v", err))
+		}
+	default:
 		return nil, usagef("--link is empty: name one, such as 100gbe")
 	}
 	return routes, nil
@@ -74,7 +91,10 @@ func (f *predictFlags) parseLink(name string, framing model.Framing) (model.Link
 	if err != nil {
 		return link, usagef("--link: %w", err)
 	}
-	return link, asUsage(link.Check(f.mtu, framing))
+	if err := link.Check(f.mtu, framing); err != nil {
+		return link, usagef("--link %s: %w", link.Name, err)
+	}
+	return link, nil
 }
 
 // specRoute is a link as its data sheet has it.
