@@ -18,6 +18,9 @@ var (
 	// ErrPeer is returned when the peer has gone or has stopped answering.
 	ErrPeer = errors.New("peer lost")
 
+	// ErrDevice is returned when a device of this side, such as a GPU that copies, has failed.
+	ErrDevice = errors.New("device failed")
+
 	// ErrProtocol is returned when the peer sent something that the protocol does not allow.
 	ErrProtocol = errors.New("protocol violation")
 
@@ -71,9 +74,10 @@ type classified struct {
 func (c classified) Unwrap() []error { return []error{c.error, c.as} }
 
 // Ended returns why a connection ended, as its callers are told: ErrClosed, or what
-// wraps ErrPeer, whatever came between the two sides.
+// wraps ErrDevice where this side is at fault, and ErrPeer whatever else came between
+// the two sides.
 func Ended(why error) error {
-	if errors.Is(why, ErrClosed) || errors.Is(why, ErrPeer) {
+	if errors.Is(why, ErrClosed) || errors.Is(why, ErrDevice) || errors.Is(why, ErrPeer) {
 		return why
 	}
 	return fmt.Errorf("%w: %w", ErrPeer, why)

@@ -243,7 +243,7 @@ type Initiator interface {
 	// transfer's descriptors must stay unchanged until its delivery. It returns
 	// ErrQueueFull when MaxOutstanding transfers are outstanding, ErrBounds or
 	// ErrRegion for a transfer that does not fit the regions, and ErrClosed or an
-	// error that wraps ErrPeer once the connection has ended.
+	// error that wraps ErrPeer or ErrDevice once the connection has ended.
 	Post(t Transfer) error
 	// Poll fills done with completions that have arrived and returns how many. It
 	// does not wait. Each posted transfer is delivered or fails exactly once.
@@ -337,8 +337,8 @@ type Completion struct {
 	// Delivered is when delivery was known here: for a WRITE the target's
 	// acknowledgement, for a READ the last byte in place.
 	Delivered time.Duration
-	// Err is nil, or says why the transfer failed: it wraps ErrClosed, ErrPeer
-	// or ErrProtocol.
+	// Err is nil, or says why the transfer failed: it wraps ErrClosed, ErrPeer,
+	// ErrDevice or ErrProtocol.
 	Err error
 }
 

@@ -283,8 +283,8 @@ func TestCUDAFailures(t *testing.T) {
 		"too little to stage": {[]string{"CUDA_DOUBLE_MEMORY=5000000"}, "--memory cuda:0 --context 128", []string{"CUDA_ERROR_OUT_OF_MEMORY (2)", "5000000 of 5000000 are free"}},
 		"old driver":          {[]string{"LD_LIBRARY_PATH=" + old, "CUDA_DOUBLE_DRIVER=10020"}, "--transport cuda", []string{"CUDA driver too old for cuIpcOpenMemHandle_v2", "CUDA 11.0 or newer is needed"}},
 		"same process":        {[]string{"CUDA_DOUBLE_FAIL=cuIpcOpenMemHandle_v2:0:201"}, "--transport cuda", []string{"does not open in the process that made it"}},
-		"a copy fails":        {[]string{"CUDA_DOUBLE_FAIL=cuMemcpyBatchAsync:0:700"}, "--transport cuda --layout paged", []string{"copy on CUDA device 0", "CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
-		"a staged copy fails": {[]string{"CUDA_DOUBLE_FAIL=cuMemcpyBatchAsync:0:700"}, "--memory cuda:0 --layout paged", []string{"CUDA device 0", "CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
+		"a copy fails":        {[]string{"CUDA_DOUBLE_FAIL=cuMemcpyBatchAsync:0:700"}, "--transport cuda --layout paged", []string{"device failed: copy on CUDA device 0", "CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
+		"a staged copy fails": {[]string{"CUDA_DOUBLE_FAIL=cuMemcpyBatchAsync:0:700"}, "--memory cuda:0 --layout paged", []string{"device failed: copy ", "CUDA device 0", "CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
 		"pinning fails":       {[]string{"CUDA_DOUBLE_FAIL=cuMemHostRegister_v2:0:2"}, "--memory cuda:0", []string{"pin 33554432 bytes of host memory for CUDA", "CUDA_ERROR_OUT_OF_MEMORY (2)"}},
 	} {
 		for _, direction := range []string{"push", "pull"} {

@@ -236,7 +236,7 @@ func TestCopyFails(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := wait(t, s.initiator)
-			says(t, c.Err, transport.ErrPeer, "copy on CUDA device 0", call, "CUDA_ERROR_ILLEGAL_ADDRESS (700)")
+			says(t, c.Err, transport.ErrDevice, "copy on CUDA device 0", call, "CUDA_ERROR_ILLEGAL_ADDRESS (700)")
 			var notices [1]transport.Notice
 			_, err := s.target.Notifications(t.Context(), notices[:])
 			says(t, err, transport.ErrPeer)
@@ -257,7 +257,7 @@ func TestCopyIsUnderWay(t *testing.T) {
 	if err := s.initiator.Post(s.write(remote[0], 1)); err != nil {
 		t.Fatal(err)
 	}
-	says(t, wait(t, s.initiator).Err, transport.ErrPeer, "cuEventRecord", "CUDA error 719")
+	says(t, wait(t, s.initiator).Err, transport.ErrDevice, "cuEventRecord", "CUDA error 719")
 	contains(t, s.initiator.Close(), "cuStreamSynchronize", "a copy may be under way still")
 	says(t, s.initiator.Deregister(s.local), transport.ErrBusy)
 	// The copy may write to the target's memory, too.

@@ -94,7 +94,7 @@ func waitLanes(c *cudadrv.Context, lanes []*lane) error {
 		return errors.Join(errs...)
 	})
 	if err != nil {
-		return fmt.Errorf("copy on CUDA device %d: %w: %w", c.Device.Ordinal, err, errUnderWay)
+		return fmt.Errorf("%w: copy on CUDA device %d: %w: %w", transport.ErrDevice, c.Device.Ordinal, err, errUnderWay)
 	}
 	return nil
 }
@@ -129,7 +129,7 @@ func (in *initiator) issue(l *lane) error {
 		case j = <-l.jobs:
 		}
 		if err := in.add(l, &j); err != nil {
-			return fmt.Errorf("copy on CUDA device %d: %w", in.context.Device.Ordinal, err)
+			return fmt.Errorf("%w: copy on CUDA device %d: %w", transport.ErrDevice, in.context.Device.Ordinal, err)
 		}
 		l.added <- j // has room: no more than the outstanding transfers
 	}
@@ -192,7 +192,7 @@ func (in *initiator) finish(l *lane) error {
 		case j = <-l.added:
 		}
 		if err := l.await(j); err != nil {
-			return fmt.Errorf("copy on CUDA device %d: %w", in.context.Device.Ordinal, err)
+			return fmt.Errorf("%w: copy on CUDA device %d: %w", transport.ErrDevice, in.context.Device.Ordinal, err)
 		}
 		if in.slots[j.slot].copying.Add(-1) == 0 {
 			if err := in.deliver(j.slot); err != nil {

@@ -167,7 +167,8 @@ func (c *connection) farewell() {
 // farewellTime bounds how long a connection's end waits to tell the peer.
 const farewellTime = 100 * time.Millisecond
 
-// Err returns why the connection ended, or nil: ErrClosed, or what wraps ErrPeer.
+// Err returns why the connection ended, or nil: ErrClosed, or what wraps ErrPeer
+// or ErrDevice.
 func (c *connection) Err() error {
 	if c.ctx.Err() == nil {
 		return nil

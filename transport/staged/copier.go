@@ -177,7 +177,7 @@ func (k *copier) explain(err error) error {
 	if k.to == fromHost {
 		what = "to"
 	}
-	return fmt.Errorf("copy %s CUDA device %d: %w", what, k.context.Device.Ordinal, err)
+	return fmt.Errorf("%w: copy %s CUDA device %d: %w", transport.ErrDevice, what, k.context.Device.Ordinal, err)
 }
 
 // errUnderWay is wrapped by the error of a wait for copies that failed. What they touch
