@@ -61,7 +61,7 @@ func (c *Consumer) Serve(ctx context.Context, l net.Listener, once bool) error {
 		}
 		wg.Go(func() {
 			ran, err := c.serveConn(ctx, nc, places, leave)
-			if err != nil {
+			if err != nil && !ran { // a session says itself why it ends
 				c.Log("%s: %v", nc.RemoteAddr(), err)
 			}
 			if once && ran {

@@ -118,7 +118,11 @@ func (s *session) run(ctx context.Context, t transport.Transport) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var wg sync.WaitGroup
 	defer func() {
-		// Tell the producer before the data connections break under it.
+		// Tell everybody before the data connections break, which may take as long as a
+		// peer that is gone is waited for.
+		if err != nil {
+			s.consumer.Log("%s: %v", s.conn.RemoteAddr(), err)
+		}
 		if err != nil && !errors.Is(err, control.ErrClosed) {
 			s.leave(err)
 		}

@@ -76,7 +76,7 @@ func runRow(c results.Cell) []Cell {
 		quantileCell(c.Latency.Service.P99Ns),
 		quantileCell(c.Latency.Layer.P50Ns),
 		quantileCell(c.Latency.Layer.P99Ns),
-		{c.Goodput, fmt.Sprintf("%.4g", c.Goodput/1e9)},
+		goodputCell(c),
 		specSeconds, specRatio, fitSeconds, fitRatio, seconds, ratio,
 		{c.Verdict.Status, verdict},
 		{c.Verdict.Limiter, ""},
@@ -84,6 +84,13 @@ func runRow(c results.Cell) []Cell {
 		{c.Verify.Mismatched, ""},
 		stagedSeconds, stagedRatio,
 	}
+}
+
+func goodputCell(c results.Cell) Cell {
+	if c.Requests == 0 {
+		return Cell{nil, "-"}
+	}
+	return Cell{c.Goodput, fmt.Sprintf("%.4g", c.Goodput/1e9)}
 }
 
 func quantileCell(ns *int64) Cell {
@@ -97,7 +104,11 @@ func predictionCells(p *results.Prediction) (seconds, ratio Cell) {
 	if p == nil {
 		return Cell{nil, "-"}, Cell{nil, "-"}
 	}
-	return Cell{p.Seconds, units.Seconds(p.Seconds)}, Cell{p.Ratio, fmt.Sprintf("%.3f", p.Ratio)}
+	seconds = Cell{p.Seconds, units.Seconds(p.Seconds)}
+	if p.Ratio == 0 { // of a run that ended before anything was measured
+		return seconds, Cell{nil, "-"}
+	}
+	return seconds, Cell{p.Ratio, fmt.Sprintf("%.3f", p.Ratio)}
 }
 
 // runNotes are the lines under a run's table.
