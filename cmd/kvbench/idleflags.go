@@ -253,7 +253,7 @@ var bounds = []bound{
 	{[]string{"warmup"}, func(v float64) bool { return v >= 0 }, "give 0 or more"},
 	{[]string{"mtu"}, func(v float64) bool { return v >= 0 }, "give bytes, such as 1500"},
 	{[]string{"alpha", "gamma"}, func(v float64) bool { return v >= 0 && v <= 3600 }, "give a time from 0 to 3600 seconds"},
-	{[]string{"mfu"}, func(v float64) bool { return v >= 1e-6 && v <= 1 }, "give the share of the peak that prefill reaches, from 1e-6 to 1; usual is 0.2 to 0.6"},
+	{[]string{"mfu"}, func(v float64) bool { return v >= 1e-12 && v <= 1 }, "give the share of the peak that prefill reaches, at least 1e-12 and at most 1; usual is 0.2 to 0.6"},
 	{[]string{"fragmentation"}, func(v float64) bool { return v >= 0 && v <= 1 }, "give a share from 0 to 1"},
 }
 

@@ -220,7 +220,7 @@ func (in *initiator) move(t transport.Transfer) error {
 		in.completed <- transport.Completion{ID: t.ID, Stage: transport.LocallyComplete, Bytes: total(t), Local: transport.Now()}
 		time.Sleep(20 * time.Millisecond)
 	}
-	if err := in.whileOpen(func() { in.copyBytes(t, local, remote) }); err != nil {
+	if err := in.whileOpen(&in.side, func() { in.copyBytes(t, local, remote) }); err != nil {
 		return err
 	}
 	if t.Op == transport.Write && t.ReportLocal && !in.faults[LateSource] {

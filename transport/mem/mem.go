@@ -197,14 +197,17 @@ func (k *link) close(s *side) {
 	}
 }
 
-// whileOpen copies, unless the link has ended. Whoever ended it may have given its
-// memory back.
-func (k *link) whileOpen(copy func()) error {
+// whileOpen copies for s, unless the link has ended. Whoever ended it may have given
+// its memory back.
+func (k *link) whileOpen(s *side, copy func()) error {
 	k.copying.Lock()
 	defer k.copying.Unlock()
 	select {
 	case <-k.done:
-		return fmt.Errorf("%w: the connection was closed", transport.ErrPeer)
+		if err := k.err(s); err != nil {
+			return err
+		}
+		return fmt.Errorf("%w: the connection was closed", transport.ErrPeer) // IgnoreDeath looks away
 	default:
 		copy()
 		return nil
