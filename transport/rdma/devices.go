@@ -230,7 +230,7 @@ func explain(err error, f family, device string) error {
 	}
 	switch e.Status {
 	case ucx.StatusNoDevice, ucx.StatusUnreachable:
-		return unavailable(f, "UCX finds no such lane between the two sides%s (%v); kvbench devices lists what there is on each", from, e)
+		return unavailable(f, "UCX finds no such lane between the two sides%s (%v); kvbench devices lists what there is on each, of which UCX_TLS in the environment of either leaves some out", from, e)
 	case ucx.StatusNoResource:
 		return unavailable(f, "UCX%s: %v; look at the limit of open files (ulimit -n) and at the size of /dev/shm (docker: --shm-size)", from, e)
 	case ucx.StatusNoMemory, ucx.StatusIO:
