@@ -38,6 +38,7 @@ type connection struct {
 	ctx      context.Context // ends when the connection begins to end
 	cancel   context.CancelFunc
 	closing  <-chan struct{} // of ctx
+	heard    chan struct{}   // closed when nothing more comes from the peer's socket
 	stopped  chan struct{}   // closed when no memory is touched any more
 	dead     chan struct{}   // closed when every outstanding transfer has been accounted for
 	closeErr error           // set before stopped is closed
@@ -48,7 +49,7 @@ type connection struct {
 func newConnection(c *cudadrv.Context, inner transport.Endpoint, cfg transport.Config) (*connection, error) {
 	conn := &connection{
 		cfg: cfg, context: c, inner: inner, frames: make([]byte, frameSize+chunkPieces*pieceSize),
-		stopped: make(chan struct{}), dead: make(chan struct{}),
+		heard: make(chan struct{}), stopped: make(chan struct{}), dead: make(chan struct{}),
 	}
 	conn.ctx, conn.cancel = context.WithCancel(context.Background())
 	conn.closing = conn.ctx.Done()
@@ -70,7 +71,8 @@ func newConnection(c *cudadrv.Context, inner transport.Endpoint, cfg transport.C
 	return conn, nil
 }
 
-// run starts a goroutine whose error ends the connection, unless it has ended.
+// run starts a goroutine whose error ends the connection, unless it has ended. A peer
+// says why it ends before it ends the inner connection: its word is waited for.
 func (c *connection) run(f func() error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,9 +80,26 @@ func (c *connection) run(f func() error) {
 		return
 	}
 	c.wg.Go(func() {
-		if err := f(); err != nil {
+		err := f()
+		if errors.Is(err, transport.ErrPeer) {
+			select {
+			case <-c.heard:
+			case <-c.closing:
+			case <-time.After(wordTime):
+			}
+		}
+		if err != nil {
 			c.fail(err)
 		}
+	})
+}
+
+// listen hears frames, and ends the connection with the socket.
+func (c *connection) listen(handle func(f frame, table []byte) error) {
+	c.run(func() error {
+		defer close(c.heard)
+		c.fail(c.hear(handle))
+		return nil
 	})
 }
 
@@ -166,6 +185,9 @@ func (c *connection) farewell() {
 
 // farewellTime bounds how long a connection's end waits to tell the peer.
 const farewellTime = 100 * time.Millisecond
+
+// wordTime is how long the peer's reason may come after the end of the inner connection.
+const wordTime = 500 * time.Millisecond
 
 // Err returns why the connection ended, or nil: ErrClosed, or what wraps ErrPeer
 // or ErrDevice.

@@ -91,7 +91,7 @@ func (in *initiator) start() {
 	in.run(in.feed)
 	in.run(in.reap)
 	in.run(in.watch)
-	in.run(func() error { return in.hear(in.handle) })
+	in.listen(in.handle)
 	in.run(func() error { return in.out.finish(in.closing) })
 	in.run(func() error { return in.in.finish(in.closing) })
 	in.supervise(in.failOutstanding)

@@ -44,7 +44,7 @@ func newTarget(c *connection, inner transport.Target) *target {
 }
 
 func (t *target) start() {
-	t.run(func() error { return t.hear(t.handle) })
+	t.listen(t.handle)
 	t.run(func() error { return t.out.finish(t.closing) })
 	t.run(func() error { return t.in.finish(t.closing) })
 	t.supervise(func() {})
