@@ -122,9 +122,9 @@ func (s *session) run(ctx context.Context, t transport.Transport) (err error) {
 		// peer that is gone is waited for.
 		if err != nil {
 			s.consumer.Log("%s: %v", s.conn.RemoteAddr(), err)
-		}
-		if err != nil && !errors.Is(err, control.ErrClosed) {
-			s.leave(err)
+			if !errors.Is(err, control.ErrClosed) {
+				s.leave(err)
+			}
 		}
 		cancel(err)
 		s.disconnect()

@@ -34,23 +34,47 @@ func (f *predictFlags) parseRoutes() ([]route, error) {
 	if err != nil {
 		return nil, err
 	}
+	routes, leftOut, err := f.specRoutes(framing)
+	if err != nil {
+		return nil, err
+	}
+	if f.fit != "" {
+		r, err := fittedRoute(f.fit)
+		if err != nil {
+			return nil, err
+		}
+		routes = append(routes, r)
+	}
+	for _, why := range leftOut {
+		if len(routes) == 0 {
+			return nil, why
+		}
+		routes[0].notes = append(routes[0].notes, fmt.Sprintf("left out: %v", why))
+	}
+	if len(routes) == 0 {
+		return nil, usagef("--link is empty: name one, such as 100gbe")
+	}
+	return routes, nil
+}
+
+// specRoutes are the links at each step of a sweep, and why default ones are left out.
+func (f *predictFlags) specRoutes(framing model.Framing) (routes []route, leftOut []error, err error) {
 	steps := []float64{1}
 	if f.sweep == "bandwidth" {
 		steps = bandwidthSteps
 	}
-	var routes []route
-	var leftOut []error
+	byDefault := slices.Equal(f.links, defaultLinks)
 	for _, name := range f.links {
 		link, err := f.parseLink(name, framing)
-		if errors.Is(err, model.ErrFraming) && slices.Equal(f.links, defaultLinks) {
+		if byDefault && errors.Is(err, model.ErrFraming) {
 			leftOut = append(leftOut, err)
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if slices.ContainsFunc(routes, func(r route) bool { return r.name == link.Name }) {
-			return nil, usagef("--link names %s twice", link.Name)
+			return nil, nil, usagef("--link names %s twice", link.Name)
 		}
 		for _, step := range steps {
 			l := link
@@ -60,24 +84,7 @@ func (f *predictFlags) parseRoutes() ([]route, error) {
 			routes = append(routes, f.specRoute(l, framing))
 		}
 	}
-	if f.fit != "" {
-		r, err := fittedRoute(f.fit)
-		if err != nil {
-			return nil, err
-		}
-		routes = append(routes, r)
-	}
-	switch {
-	case len(routes) == 0 && len(leftOut) > 0:
-		return nil, leftOut[0]
-	case len(routes) > 0:
-		for _, err := range leftOut {
-			routes[0].notes = append(routes[0].notes, fmt.Sprintf("left out: %v", err))
-		}
-	default:
-		return nil, usagef("--link is empty: name one, such as 100gbe")
-	}
-	return routes, nil
+	return routes, leftOut, nil
 }
 
 func (f *predictFlags) parseLink(name string, framing model.Framing) (model.Link, error) {

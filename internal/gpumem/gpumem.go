@@ -52,6 +52,11 @@ func Check(c *cudadrv.Context, m transport.Memory) error {
 		return fmt.Errorf("register memory of CUDA device %d where the connection moves that of device %d (--gpu-device): %w",
 			m.Device, c.Device.Ordinal, transport.ErrUnsupported)
 	}
+	return CheckRange(c, m)
+}
+
+// CheckRange makes sure that GPU memory lies in one allocation of the context's device.
+func CheckRange(c *cudadrv.Context, m transport.Memory) error {
 	at := cudadrv.DevicePointer(m.Pointer)
 	base, size, err := c.AddressRange(at)
 	if err != nil {

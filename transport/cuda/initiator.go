@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"kvbench/internal/cudadrv"
+	"kvbench/internal/gpumem"
 	"kvbench/transport"
 )
 
@@ -109,7 +110,7 @@ func (in *initiator) Register(m transport.Memory) (transport.Region, error) {
 	if err != nil {
 		return transport.Region{}, err
 	}
-	if err := checkRange(c, m); err != nil {
+	if err := gpumem.CheckRange(c, m); err != nil {
 		return transport.Region{}, err
 	}
 	in.setting.Lock()

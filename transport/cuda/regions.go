@@ -117,19 +117,6 @@ func checkMemory(m transport.Memory) error {
 	return nil
 }
 
-// checkRange makes sure that memory lies in one allocation.
-func checkRange(c *cudadrv.Context, m transport.Memory) error {
-	at := cudadrv.DevicePointer(m.Pointer)
-	base, size, err := c.AddressRange(at)
-	if err != nil {
-		return fmt.Errorf("register %#x: %w", m.Pointer, err)
-	}
-	if off := int64(at - base); m.Length > size-off {
-		return fmt.Errorf("register %d bytes at offset %d of an allocation of %d: %w", m.Length, off, size, transport.ErrBounds)
-	}
-	return nil
-}
-
 // add makes a region of memory that was checked.
 func (t *regionTable) add(c *cudadrv.Context, m transport.Memory, x cudadrv.Exported) *region {
 	t.mu.Lock()

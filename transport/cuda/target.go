@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"kvbench/internal/cudadrv"
+	"kvbench/internal/gpumem"
 	"kvbench/transport"
 )
 
@@ -40,7 +41,7 @@ func (t *target) Register(m transport.Memory) (transport.Region, error) {
 	if err != nil {
 		return transport.Region{}, err
 	}
-	if err := checkRange(c, m); err != nil {
+	if err := gpumem.CheckRange(c, m); err != nil {
 		return transport.Region{}, err
 	}
 	x, err := t.export(c, m)

@@ -240,6 +240,22 @@ func start(t *testing.T, fail string) *remote.Transport {
 	return child
 }
 
+// dial makes an initiator here and its target in a child.
+func dial(t *testing.T, child *remote.Transport, cfg transport.Config) (transport.Initiator, transport.Target) {
+	t.Helper()
+	l := must(child.Listen(t.Context(), cfg))(t)
+	dialled := make(chan transport.Initiator, 1)
+	go func() {
+		in, err := staged.Over(tcp.New()).Dial(t.Context(), l.Address(), cfg)
+		if err != nil {
+			t.Error(err)
+		}
+		dialled <- in
+	}()
+	target := must(l.AcceptTarget(t.Context()))(t)
+	return <-dialled, target
+}
+
 // TestCalibrationFails after it has launched a copy: its memory outlives the copy, or the
 // double would call the address illegal.
 func TestCalibrationFails(t *testing.T) {
@@ -273,17 +289,7 @@ func TestCopyIsUnderWay(t *testing.T) {
 	// size takes so long that it has no other. The 22nd is the end of the first chunk. The
 	// end of a stream is a wait in the double, so it is refused too.
 	child := start(t, "cuEventRecord:22:719,cuStreamSynchronize:0:719,cuStreamDestroy_v2:0:719")
-	l := must(child.Listen(t.Context(), transport.Config{}))(t)
-	dialled := make(chan transport.Initiator, 1)
-	go func() {
-		in, err := staged.Over(tcp.New()).Dial(t.Context(), l.Address(), transport.Config{})
-		if err != nil {
-			t.Error(err)
-		}
-		dialled <- in
-	}()
-	target := must(l.AcceptTarget(t.Context()))(t)
-	in := <-dialled
+	in, target := dial(t, child, transport.Config{})
 	defer in.Close()
 	there, here := must(child.Alloc(1<<20))(t), must(gpuMemory(1<<20))(t)
 	local := must(in.Register(here.Memory()))(t)
@@ -315,18 +321,7 @@ func TestTargetProcess(t *testing.T) {
 			child := must(remote.Start(cmd))(t)
 			defer child.Close()
 			defer child.Process().Signal(syscall.SIGKILL)
-			cfg := transport.Config{PeerTimeout: time.Second}
-			l := must(child.Listen(t.Context(), cfg))(t)
-			dialled := make(chan transport.Initiator, 1)
-			go func() {
-				in, err := staged.Over(tcp.New()).Dial(t.Context(), l.Address(), cfg)
-				if err != nil {
-					t.Error(err)
-				}
-				dialled <- in
-			}()
-			target := must(l.AcceptTarget(t.Context()))(t)
-			in := <-dialled
+			in, target := dial(t, child, transport.Config{PeerTimeout: time.Second})
 			defer in.Close()
 			there, here := must(child.Alloc(1<<20))(t), must(gpuMemory(1<<20))(t)
 			local := must(in.Register(here.Memory()))(t)
