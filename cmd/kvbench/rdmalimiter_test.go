@@ -30,7 +30,7 @@ func TestRDMADescriptors(t *testing.T) {
 		}
 		return 1000 * h.Smallest(1).Seconds()
 	}
-	oneOfSix(t, func() string {
+	oneOfSix(t, func(int) string {
 		few := run("512", "100Gbit/s")
 		many := run("2", fmt.Sprintf("%.0fMB/s", float64(few.Bytes)/1000/fastest(few)))
 		if many.Bytes != 16<<20 || many.Descriptors != 4096 || few.Bytes != 16<<20 || few.Descriptors != 16 {
