@@ -9,7 +9,7 @@ FUZZTIME ?= 10s
 TAGS = $(shell $(CC) -E -x c -include ucp/api/ucp.h /dev/null >/dev/null 2>&1 && echo ucx)
 with_ucx = @[ -n "$(TAGS)" ] || echo "without ucx, whose headers are not installed: no --transport rdma (Debian: apt-get install libucx-dev)" >&2
 
-.PHONY: all build run test race fuzz bench compare lint fmt setup clean test-hdr test-model test-rdma cross
+.PHONY: all build run test race fuzz bench lint fmt setup clean test-hdr test-model test-rdma cross
 
 all: build
 
@@ -46,8 +46,8 @@ test-hdr: build
 test-model: setup
 	$(GO) test -tags "slow,$(TAGS)" -count 1 -timeout 40m -run Shaped ./cmd/kvbench
 
-# RDMA on Soft-RoCE in a virtual machine; installs qemu and UCX on Debian. Takes
-# about three minutes.
+# RDMA on Soft-RoCE in an emulated virtual machine; installs qemu and UCX on Debian.
+# Takes about a quarter of an hour.
 test-rdma: setup
 	@scripts/test-rdma
 

@@ -170,7 +170,7 @@ func evidence(run *results.Run, c *results.Cell, fit *model.Fit) model.Evidence 
 		Descriptors:           c.Descriptors,
 		Bytes:                 c.Bytes,
 	}
-	e.DeviceName, e.DeviceBytesPerSecond = slower(run.Producer.Host.Device, run.Consumer.Host.Device)
+	e.DeviceName, e.DeviceBytesPerSecond = slower(carriers(run))
 	counters := run.Transport.Counters
 	if e.SameHost { // nothing is lost on a loopback: what counts as sent again there was late
 		counters = transport.Counters{}

@@ -22,7 +22,7 @@ func (o *Outcome) conditions() results.Conditions {
 		gpu = gpuPath(o.Plan.Memory, o.Path)
 	}
 	return results.Conditions{
-		GPUPath: gpu, Transport: o.Plan.Transport, Memory: o.Plan.Memory, Lane: o.Path.Lane, Device: o.Producer.Host.Device,
+		GPUPath: gpu, Transport: o.Plan.Transport, Memory: o.Plan.Memory, Lane: o.Path.Lane, Device: carrier(o.Producer.Host, o.Path),
 		Direction: string(o.Plan.Direction), Streams: max(1, o.Plan.Config.Streams),
 		SocketBuffer: o.Plan.Config.SocketBuffer, BusyPoll: o.Plan.Config.BusyPoll, Verify: o.Plan.Verify,
 		Producer: o.Producer.Host.Hostname, Consumer: o.Consumer.Host.Hostname,

@@ -15,7 +15,7 @@ import (
 func connectedOver(t *testing.T) *Outcome {
 	const ms = time.Millisecond
 	o := outcomeOf(t, measuredAs(700*ms, 700*ms, 700*ms, 700*ms, 700*ms, 700*ms))
-	o.Path = transport.Path{Lane: "tcp/eth0"}
+	o.Path = transport.Path{Lane: "tcp/eth0", Device: "eth0"}
 	o.Producer.Host = hostinfo.Host{Hostname: "prefill-1", Device: hostinfo.Device{Name: "eth0", MTU: 9000, BytesPerSecond: 12.5e9}}
 	o.Consumer.Host.Hostname = "decode-1"
 	return o

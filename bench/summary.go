@@ -11,8 +11,8 @@ import (
 
 // Assumptions are what a measurement is held against.
 type Assumptions struct {
-	Link    *model.Link // nil: no spec prediction
-	MTU     int         // 0: the kind's default
+	Link    *model.Link // nil: that of the device that carried the data, where it has a rate
+	MTU     int         // 0: the device's, or the kind's default
 	Framing model.Framing
 	Alpha   float64 // seconds, for the spec
 	Gamma   float64 // seconds a descriptor, for the spec
@@ -24,6 +24,7 @@ type Assumptions struct {
 
 // Summarize turns an outcome into a record. why is what ended the run early, or nil.
 func Summarize(o *Outcome, a Assumptions, why error) (*results.Run, error) {
+	a = a.along(o)
 	run := &results.Run{
 		Schema:   results.Schema,
 		ID:       fmt.Sprintf("%016x", o.Plan.RunID),

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"kvbench/internal/spelling"
 	"kvbench/internal/units"
 )
 
@@ -112,7 +113,7 @@ func rateName(bytesPerSecond float64) string {
 func nearestLink(s string) string {
 	best, least := "", math.MaxInt
 	for _, l := range links {
-		d := editDistance(s, l.Name)
+		d := spelling.Distance(s, l.Name)
 		if len(s) > 1 && strings.Contains(l.Name, s) {
 			d = 0
 		}
@@ -121,25 +122,4 @@ func nearestLink(s string) string {
 		}
 	}
 	return best
-}
-
-// editDistance is Levenshtein's distance in bytes.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		diagonal := row[0]
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			substitute := diagonal
-			if a[i-1] != b[j-1] {
-				substitute++
-			}
-			diagonal = row[j]
-			row[j] = min(substitute, row[j]+1, row[j-1]+1)
-		}
-	}
-	return row[len(b)]
 }

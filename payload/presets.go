@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"kvbench/internal/spelling"
 )
 
 // presetFile maps a name to the fields of the model's public config.json that
@@ -111,7 +113,7 @@ func nearest(name string, names []string) []string {
 	distance := make(map[string]int, len(names))
 	var near []string
 	for _, n := range names {
-		d := edits(name, n)
+		d := spelling.Distance(name, n)
 		if d > limit && !strings.Contains(n, name) {
 			continue
 		}
@@ -120,25 +122,4 @@ func nearest(name string, names []string) []string {
 	}
 	slices.SortStableFunc(near, func(a, b string) int { return distance[a] - distance[b] })
 	return near[:min(len(near), shown)]
-}
-
-// edits is the Levenshtein distance in bytes.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			substitute := diagonal
-			if a[i] != b[j] {
-				substitute++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(substitute, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -359,10 +359,28 @@ type Path struct {
 	// SoftwareDevice for an RDMA device, or messages for one-sided operations.
 	Emulated       bool           `json:"emulated"`
 	SoftwareDevice bool           `json:"software_device,omitempty"`
+	Port           *Port          `json:"port,omitempty"`    // behind Device, where that is no network interface
 	Counters       Counters       `json:"counters"`          // of this side as a sender, over the connection's life
 	Staging        *Staging       `json:"staging,omitempty"` // of device memory that went through host memory
 	Details        map[string]any `json:"details,omitempty"`
 }
+
+// Port is the port of an RDMA device. What it does not tell is zero.
+type Port struct {
+	Link           LinkLayer `json:"link"`
+	MTU            int       `json:"mtu,omitempty"`              // the most payload of a packet, bytes
+	BytesPerSecond float64   `json:"bytes_per_second,omitempty"` // line rate, one way; software has none
+}
+
+// LinkLayer is what a port puts its packets into.
+type LinkLayer string
+
+// The link layers of RDMA.
+const (
+	RoCE       LinkLayer = "roce"
+	InfiniBand LinkLayer = "infiniband"
+	IWARP      LinkLayer = "iwarp" // TCP
+)
 
 // Staging says how device memory went through host memory: in chunks, each from
 // device to host at its source, over the wire, and from host to device at its

@@ -41,8 +41,8 @@ func (a *app) consumerCommand() *cobra.Command {
 It listens on loopback unless told otherwise. Beyond loopback it asks for a
 token; without --token it makes one and prints the producer's command with it.
 The control channel uses the given port; each run's data connections come in on
-a port of the kernel's choice on the same address, which a firewall must let
-through.`,
+ports of the kernel's choice on the same address, which a firewall must let
+through. RDMA has ports of its own, at both hosts: see docs/rdma.md.`,
 		Example: `  kvbench consumer --listen 0.0.0.0:9400
   kvbench consumer --listen 10.0.0.7:9400 --token "$SECRET" --max-memory 64GiB`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.consume(cmd.Context(), &f) },
@@ -136,6 +136,9 @@ func (a *app) announce(addr *net.TCPAddr, f *consumerFlags, secure bool) {
 	if secure {
 		extra += " --tls-ca CA.pem"
 	}
+	if f.tls.ca != "" { // which producers' certificates must come from
+		extra += " --tls-cert CERT.pem --tls-key KEY.pem"
+	}
 	fmt.Fprintf(a.out, "on the prefill host, run:\n")
 	for _, host := range reachable(addr) {
 		fmt.Fprintf(a.out, "  kvbench producer --connect %s%s\n", net.JoinHostPort(host, fmt.Sprint(addr.Port)), extra)
@@ -154,7 +157,7 @@ func reachable(addr *net.TCPAddr) []string {
 	addrs, err := net.InterfaceAddrs()
 	if err == nil {
 		for _, a := range addrs {
-			if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+			if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() && (addr.IP.To4() == nil || n.IP.To4() != nil) {
 				hosts = append(hosts, n.IP.String())
 			}
 		}

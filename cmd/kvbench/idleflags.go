@@ -152,7 +152,7 @@ var idleFlags = []idle{
 		"beside --sweep rate, which has steps of its own: leave one of the two out",
 	},
 	{
-		[]string{"predict"}, specFlags,
+		[]string{"predict"}, append([]string{"transport"}, specFlags...),
 		settings.fitAlone,
 		"on a fit, which measured it: leave it out, or add --link",
 	},

@@ -19,14 +19,15 @@ import (
 type predictFlags struct {
 	shape shapeFlags
 	linkFlags
-	links   []string
-	fit     string
-	rate    string
-	overlap string
-	prefill prefillFlags
-	saved   string
-	sweep   string
-	format  string
+	links     []string
+	transport string
+	fit       string
+	rate      string
+	overlap   string
+	prefill   prefillFlags
+	saved     string
+	sweep     string
+	format    string
 }
 
 func (a *app) predictCommand() *cobra.Command {
@@ -50,6 +51,7 @@ func (a *app) predictCommand() *cobra.Command {
 	f.prefill.register(cmd, "how long a prefill takes, such as 500ms, or auto: computed, from --gpu")
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.links, "link", defaultLinks, linkHelp)
+	flags.StringVar(&f.transport, "transport", "tcp", "what the links carry: tcp, rdma (RoCEv2 where the link is Ethernet), or cuda")
 	flags.StringVar(&f.fit, "fit", "", "a run record: predict with what it measured of its path, in place of or beside --link")
 	flags.StringVar(&f.rate, "rate", "", "requests a second that share the link, such as 10/s: adds utilization and waits")
 	flags.StringVar(&f.overlap, "overlap", "none", "none: a request moves after its prefill; layer: each layer as it is made")

@@ -124,6 +124,34 @@ func TestPredictFitRefuses(t *testing.T) {
 	kvbench(t, "predict", "--fit", "/nonexistent.json").want(t, exitFailed, "/nonexistent.json")
 }
 
+// TestPredictTransport: Ethernet carries TCP, or RoCEv2; what is no Ethernet carries what it
+// does. 128 tokens of llama-2-70b are 41,943,040 bytes.
+func TestPredictTransport(t *testing.T) {
+	const bytes = 41943040
+	for _, c := range []struct {
+		flags   []string
+		seconds float64
+		says    string
+	}{
+		{[]string{"--link", "100gbe"}, bytes / (12.5e9 * 1448 / 1538), "TCP with timestamps at MTU 1500"},
+		{[]string{"--link", "100gbe", "--transport", "rdma"}, bytes / (12.5e9 * 4096 / 4178), "RoCEv2 at RoCE MTU 4096"},
+		{[]string{"--link", "100Gbit/s", "--transport", "rdma", "--mtu", "1500"}, bytes / (12.5e9 * 1024 / 1106), "RoCEv2 at RoCE MTU 1024"},
+		{[]string{"--link", "ib-ndr", "--transport", "rdma"}, bytes / (50e9 * 4096 / 4122), "InfiniBand at MTU 4096"},
+		{[]string{"--link", "nvlink4", "--transport", "cuda"}, bytes / 450e9, "line rate"},
+	} {
+		args := append([]string{"predict", "--model", "llama-2-70b", "--context", "128"}, c.flags...)
+		if got := kvbench(t, append(args, "--format", "json")...).rows(t)[0]["transfer_seconds"].(float64); !within(got, c.seconds, 1e-6) {
+			t.Errorf("%v: %.9g s, by hand %.9g", c.flags, got, c.seconds)
+		}
+		if text := kvbench(t, args...).stdout; !strings.Contains(text, c.says) {
+			t.Errorf("%v: the text does not say %q:\n%s", c.flags, c.says, text)
+		}
+	}
+	kvbench(t, "predict", "--transport", "carrier-pigeon").want(t, exitUsage, "choose tcp, rdma or cuda")
+	kvbench(t, "predict", "--link", "100gbe", "--transport", "rdma", "--mtu", "300").want(t, exitUsage, "no RoCE packet")
+	kvbench(t, "predict", "--fit", calibratedRun(t, steady), "--transport", "rdma").want(t, exitUsage, "no effect on a fit")
+}
+
 // TestPredictLoad has DistServe's load on 100GbE: 1,207,959,552 bytes, ten a second,
 // are 96.6 Gbit/s. The mean response, wait and transfer, is that of M/D/1.
 func TestPredictLoad(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"kvbench/bench"
-	"kvbench/internal/hostinfo"
 	"kvbench/model"
 	"kvbench/results"
 )
@@ -137,17 +136,4 @@ func parseShare(s string) (float64, error) {
 		v /= 100
 	}
 	return v, err
-}
-
-// withDevice resolves an auto link from the device that carried the data. A
-// device without a real rate (loopback, veth) leaves no spec prediction.
-func withDevice(a bench.Assumptions, d hostinfo.Device) bench.Assumptions {
-	if a.Link == nil && d.BytesPerSecond > 0 && !d.Loopback {
-		a.Link = &model.Link{Name: d.Name, Kind: model.Ethernet, BytesPerSecond: d.BytesPerSecond}
-		a.Source = "device"
-	}
-	if a.Link != nil && a.Link.Kind == model.Ethernet && a.MTU == 0 && !d.Loopback && a.Link.Check(d.MTU, a.Framing) == nil {
-		a.MTU = d.MTU
-	}
-	return a
 }

@@ -34,6 +34,9 @@ func (f *predictFlags) parseRoutes() ([]route, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !slices.Contains([]string{"tcp", "rdma", "cuda"}, f.transport) {
+		return nil, usagef("--transport %q is not known: choose tcp, rdma or cuda", f.transport)
+	}
 	routes, leftOut, err := f.specRoutes(framing)
 	if err != nil {
 		return nil, err
@@ -97,6 +100,9 @@ func (f *predictFlags) parseLink(name string, framing model.Framing) (model.Link
 	link, err := model.ParseLink(name)
 	if err != nil {
 		return link, usagef("--link: %w", err)
+	}
+	if f.transport == "rdma" {
+		link = link.OverRDMA()
 	}
 	if err := link.Check(f.mtu, framing); err != nil {
 		return link, usagef("--link %s: %w", link.Name, err)

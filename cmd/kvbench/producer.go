@@ -87,9 +87,7 @@ func (a *app) measure(cmd *cobra.Command, f *runFlags, reach func(context.Contex
 	bar := newProgress(a.err)
 	producer.Transports, producer.Host, producer.Observe = a.transports, hostinfo.Gather, bar.observe
 	producer.Connected = assumed.Suits
-	producer.MoreStreams = func(o *bench.Outcome) bool {
-		return withDevice(assumed, o.Producer.Host.Device).SlowerThanLink(o)
-	}
+	producer.MoreStreams = assumed.SlowerThanLink
 	outcome, errRun := producer.Run(cmd.Context(), plan, load)
 	bar.close()
 	if errRun != nil && len(outcome.Cells) == 0 && len(outcome.Samples) == 0 {
@@ -101,7 +99,7 @@ func (a *app) measure(cmd *cobra.Command, f *runFlags, reach func(context.Contex
 	if errors.Is(errRun, context.Canceled) {
 		errRun = errors.New("interrupted; what was measured until then is kept, marked as incomplete")
 	}
-	record, err := bench.Summarize(outcome, withDevice(assumed, outcome.Producer.Host.Device), errRun)
+	record, err := bench.Summarize(outcome, assumed, errRun)
 	if err != nil {
 		return errors.Join(errRun, err)
 	}

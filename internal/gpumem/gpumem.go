@@ -12,6 +12,10 @@ import (
 	"kvbench/transport"
 )
 
+// ErrUnderWay is wrapped by the error of a wait for copies that failed. What they touch
+// is not given back then.
+var ErrUnderWay = errors.New("a copy may be under way still, so the memory that it touches is kept until this process ends")
+
 // Owned is the memory that an endpoint has made. An endpoint that embeds it implements
 // transport.Allocator and transport.Copier. Its methods are safe for concurrent use.
 type Owned struct {

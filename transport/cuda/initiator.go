@@ -72,7 +72,7 @@ func newInitiator(l link) *initiator {
 	in.run(in.watch)
 	in.supervise(in.letGo, func() {
 		in.failOutstanding()
-		if errors.Is(in.closeErr, errUnderWay) {
+		if errors.Is(in.closeErr, gpumem.ErrUnderWay) {
 			held.keep(in.net) // its end would tell the target that its memory is free
 			return
 		}
@@ -327,7 +327,7 @@ func (in *initiator) complete(i int, c transport.Completion) bool {
 
 // failOutstanding completes what can no longer be delivered.
 func (in *initiator) failOutstanding() {
-	err, underWay := in.Err(), errors.Is(in.closeErr, errUnderWay)
+	err, underWay := in.Err(), errors.Is(in.closeErr, gpumem.ErrUnderWay)
 	for i := range in.slots {
 		s := &in.slots[i]
 		if s.state.Load() == slotPosted {
@@ -341,7 +341,7 @@ func (in *initiator) failOutstanding() {
 
 // letGo ends the connection: copies under way end, and what was opened is closed. The
 // end of the socket then tells the target so. Where copies cannot be waited for, the
-// error wraps errUnderWay, and what was opened stays so.
+// error wraps gpumem.ErrUnderWay, and what was opened stays so.
 func (in *initiator) letGo() error {
 	in.setting.Lock()
 	defer in.setting.Unlock()

@@ -80,11 +80,7 @@ func newLane(c *cudadrv.Context, outstanding int, spin time.Duration) (l *lane, 
 	return l, nil
 }
 
-// errUnderWay is wrapped by the error of a wait for copies that failed. What they touch
-// is not given back then.
-var errUnderWay = errors.New("a copy may be under way still, so the memory that it touches is kept open until this process ends")
-
-// waitLanes waits for the work of streams. Its error wraps errUnderWay.
+// waitLanes waits for the work of streams. Its error wraps gpumem.ErrUnderWay.
 func waitLanes(c *cudadrv.Context, lanes []*lane) error {
 	err := c.Do(func() error {
 		var errs []error
@@ -94,7 +90,7 @@ func waitLanes(c *cudadrv.Context, lanes []*lane) error {
 		return errors.Join(errs...)
 	})
 	if err != nil {
-		return fmt.Errorf("%w: copy on CUDA device %d: %w: %w", transport.ErrDevice, c.Device.Ordinal, err, errUnderWay)
+		return fmt.Errorf("%w: copy on CUDA device %d: %w: %w", transport.ErrDevice, c.Device.Ordinal, err, gpumem.ErrUnderWay)
 	}
 	return nil
 }

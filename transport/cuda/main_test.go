@@ -8,9 +8,9 @@ import (
 
 	"kvbench/internal/cudadrv"
 	"kvbench/internal/cudadrv/testdouble"
-	"kvbench/transport"
 	"kvbench/transport/cuda"
 	"kvbench/transport/transporttest"
+	"kvbench/transport/transporttest/gpu"
 	"kvbench/transport/transporttest/remote"
 )
 
@@ -58,43 +58,14 @@ func startCommand(t testing.TB, cmd *exec.Cmd) *remote.Transport {
 	return r
 }
 
-// before is the part of each allocation that lies before the memory of a case, so
-// that a transport which forgets the offset is seen.
-const before = 4096 + 512
-
-// buffer is device memory, part of an allocation.
-type buffer struct {
-	*cudadrv.Buffer
-	device int
-	size   int
-}
-
 // memoryOf is the suite's Allocator on a device.
 func memoryOf(device int) transporttest.Allocator {
-	return madeBy(device, (*cudadrv.Context).Alloc)
+	return gpu.Memory(device, (*cudadrv.Context).Alloc)
 }
 
 // shareableOf is memoryOf with memory that file descriptors share.
 func shareableOf(device int) transporttest.Allocator {
-	return madeBy(device, (*cudadrv.Context).AllocShareable)
-}
-
-func madeBy(device int, alloc func(*cudadrv.Context, int64) (*cudadrv.Buffer, error)) transporttest.Allocator {
-	return func(size int) (transporttest.Buffer, error) {
-		d, err := cudadrv.Open()
-		if err != nil {
-			return nil, err
-		}
-		c, err := d.Context(device)
-		if err != nil {
-			return nil, err
-		}
-		b, err := alloc(c, before+int64(size))
-		if err != nil {
-			return nil, err
-		}
-		return buffer{b, device, size}, nil
-	}
+	return gpu.Memory(device, (*cudadrv.Context).AllocShareable)
 }
 
 // needShareable skips where file descriptors do not share device 0's memory.
@@ -106,13 +77,3 @@ func needShareable(t *testing.T) {
 		testdouble.Skip(t, "cuda-vmm", err.Error())
 	}
 }
-
-func (b buffer) Memory() transport.Memory {
-	return transport.Memory{
-		Kind: transport.CUDAMemory, Device: b.device,
-		Pointer: uintptr(b.Pointer) + before, Length: int64(b.size),
-	}
-}
-
-func (b buffer) ReadAt(p []byte, off int64) (int, error)  { return b.Buffer.ReadAt(p, before+off) }
-func (b buffer) WriteAt(p []byte, off int64) (int, error) { return b.Buffer.WriteAt(p, before+off) }

@@ -92,6 +92,19 @@ type port struct {
 // name is what UCX calls the port.
 func (p port) name() string { return fmt.Sprintf("%s:%d", p.device.Name, p.Number) }
 
+// link is the port's link layer; empty where the kernel does not say.
+func (p port) link() transport.LinkLayer {
+	switch {
+	case p.device.NodeType == "RNIC":
+		return transport.IWARP
+	case p.LinkLayer == "Ethernet":
+		return transport.RoCE
+	case p.LinkLayer == "InfiniBand":
+		return transport.InfiniBand
+	}
+	return ""
+}
+
 func (p port) fault() hostinfo.Fault {
 	if p.device.Fault != (hostinfo.Fault{}) {
 		return p.device.Fault

@@ -19,6 +19,7 @@ type laneUse struct {
 	used
 	all      []string // every lane that carries data
 	software bool     // the device is software
+	port     *transport.Port
 }
 
 // checkLane reads back which lanes the connection has and fails where one carries
@@ -38,7 +39,9 @@ func (c *connection) checkLane(op ucx.Op, native bool) error {
 	if err != nil {
 		return err
 	}
-	c.lane.Store(&laneUse{used: u, all: ls.names(), software: softwareDevice(u.device)})
+	devices, _ := rdmaDevices()
+	behind, software := portBehind(devices, u.device)
+	c.lane.Store(&laneUse{used: u, all: ls.names(), software: software, port: behind})
 	return nil
 }
 
@@ -53,11 +56,15 @@ func wrongLane(f family, out []string) error {
 	return fmt.Errorf("%w: asked for %v, and UCX would carry the data on %s (%s); nothing is measured on a lane that was not asked for; see kvbench devices on both sides, or ask for that lane with --lane", errWrongLane, f, strings.Join(out, ", "), why)
 }
 
-// softwareDevice reports whether an RDMA port has no hardware behind it.
-func softwareDevice(name string) bool {
-	devices, _ := rdmaDevices()
-	ports := portsOf(devices, name)
-	return len(ports) > 0 && ports[0].device.Software
+// portBehind is the RDMA port that UCX names, such as mlx5_0:1, and whether it has no
+// hardware behind it; nil for other names, such as an interface that carries UCX's TCP.
+func portBehind(devices []hostinfo.RDMADevice, name string) (behind *transport.Port, software bool) {
+	for _, p := range portsOf(devices, "") {
+		if p.name() == name {
+			return &transport.Port{Link: p.link(), MTU: p.MTU, BytesPerSecond: p.BytesPerSecond}, p.device.Software
+		}
+	}
+	return nil, false
 }
 
 // Path implements transport.Endpoint.
@@ -75,7 +82,7 @@ func (c *connection) Path() transport.Path {
 		return p
 	}
 	p.Lane, p.Device, p.Protocol = u.String(), u.device, u.protocol
-	p.Emulated, p.SoftwareDevice = u.emulated || u.software, u.software
+	p.Emulated, p.SoftwareDevice, p.Port = u.emulated || u.software, u.software, u.port
 	p.Details["lanes"] = u.all
 	p.Counters.PortBytes, p.Counters.PayloadBytes, p.Details["port_counters"] = c.counts.read()
 	return p

@@ -110,7 +110,7 @@ func (c *connection) supervise(last func()) {
 		c.farewell()
 		c.socket.Close()
 		c.closeErr = c.release()
-		c.regions.end(errors.Is(c.closeErr, errUnderWay))
+		c.regions.end(errors.Is(c.closeErr, gpumem.ErrUnderWay))
 		close(c.stopped)
 		last()
 		close(c.dead)
@@ -120,7 +120,7 @@ func (c *connection) supervise(last func()) {
 // release waits for the goroutines, which have been told to end, and for their copies,
 // gives back what the connection holds of the device, and ends the inner connection,
 // whose the ring is to write to until then. Where copies cannot be waited for, the error
-// wraps errUnderWay, and the ring and the streams stay.
+// wraps gpumem.ErrUnderWay, and the ring and the streams stay.
 func (c *connection) release() error {
 	c.wg.Wait()
 	var copiers []*copier
@@ -206,7 +206,7 @@ func (c *connection) Err() error {
 func (c *connection) Close() error {
 	c.fail(transport.ErrClosed)
 	<-c.dead
-	if errors.Is(c.closeErr, errUnderWay) {
+	if errors.Is(c.closeErr, gpumem.ErrUnderWay) {
 		c.Leave()
 		return c.closeErr
 	}

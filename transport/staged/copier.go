@@ -180,17 +180,13 @@ func (k *copier) explain(err error) error {
 	return fmt.Errorf("%w: copy %s CUDA device %d: %w", transport.ErrDevice, what, k.context.Device.Ordinal, err)
 }
 
-// errUnderWay is wrapped by the error of a wait for copies that failed. What they touch
-// is not given back then.
-var errUnderWay = errors.New("a copy may be under way still, so the memory that it touches is kept until this process ends")
-
-// wait returns once nothing that was launched is under way. Its error wraps errUnderWay.
+// wait returns once nothing that was launched is under way. Its error wraps gpumem.ErrUnderWay.
 func (k *copier) wait() error {
 	if k.stream == nil {
 		return nil
 	}
 	if err := k.context.Do(k.stream.Synchronize); err != nil {
-		return k.explain(fmt.Errorf("%w: %w", err, errUnderWay))
+		return k.explain(fmt.Errorf("%w: %w", err, gpumem.ErrUnderWay))
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"kvbench/transport/staged"
 	"kvbench/transport/tcp"
 	"kvbench/transport/transporttest"
+	"kvbench/transport/transporttest/gpu"
 	"kvbench/transport/transporttest/remote"
 )
 
@@ -33,39 +34,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// before is the part of each allocation that lies before the memory of a case, so that
-// a transport which forgets the offset is seen.
-const before = 4096 + 512
-
-// buffer is device memory, part of an allocation.
-type buffer struct {
-	*cudadrv.Buffer
-	size int
-}
-
-// gpuMemory is the suite's Allocator on device 0.
-func gpuMemory(size int) (transporttest.Buffer, error) {
-	d, err := cudadrv.Open()
-	if err != nil {
-		return nil, err
-	}
-	c, err := d.Context(0)
-	if err != nil {
-		return nil, err
-	}
-	b, err := c.Alloc(before + int64(size))
-	if err != nil {
-		return nil, err
-	}
-	return buffer{b, size}, nil
-}
-
-func (b buffer) Memory() transport.Memory {
-	return transport.Memory{Kind: transport.CUDAMemory, Pointer: uintptr(b.Pointer) + before, Length: int64(b.size)}
-}
-
-func (b buffer) ReadAt(p []byte, off int64) (int, error)  { return b.Buffer.ReadAt(p, before+off) }
-func (b buffer) WriteAt(p []byte, off int64) (int, error) { return b.Buffer.WriteAt(p, before+off) }
+// gpuMemory is what is staged, on device 0.
+var gpuMemory = gpu.Memory(0, (*cudadrv.Context).Alloc)
 
 func TestConformance(t *testing.T) {
 	testdouble.Need(t)
