@@ -137,7 +137,7 @@ func (k *calibrator) counts() [][2]int {
 	middle := k.unlikeCells(int(math.Sqrt(float64(many))))
 	return [][2]int{
 		{1, 1}, {1, middle}, {1, many},
-		{8, 8}, {8, max(8, middle)}, {calibrationTransfers, calibrationTransfers}, {calibrationTransfers, max(calibrationTransfers, many)},
+		{8, k.unlikeCells(8)}, {8, max(8, middle)}, {calibrationTransfers, k.unlikeCells(calibrationTransfers)}, {calibrationTransfers, max(calibrationTransfers, many)},
 	}
 }
 

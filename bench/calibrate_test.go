@@ -112,6 +112,11 @@ func TestDesign(t *testing.T) {
 		seen[b] = true
 		counts[[2]int{b.transfers, b.descriptors}]++
 		smallest, largest = min(smallest, b.bytes), max(largest, b.bytes)
+		for _, c := range s.cells {
+			if n := c.plan.Descriptors; n > 1 && b.descriptors == n {
+				t.Errorf("batch %+v has the descriptors of a request", b)
+			}
+		}
 		if b.descriptors < b.transfers || b.bytes < int64(b.descriptors) || b.bytes > s.span {
 			t.Errorf("batch %+v cannot be, in %d bytes", b, s.span)
 		}

@@ -133,8 +133,11 @@ func (j Judge) judgeCell(run *results.Run, c *results.Cell, fit *model.Fit) {
 		if got.Status == model.Fail && c.Verdict.Limiter == "" {
 			e := evidence(run, c, fit)
 			e.MeasuredSeconds = measured.Value
-			if p.name == "spec" { // the fit's own prediction has its descriptors already
+			if p.name == "spec" {
 				e.DescriptorSeconds, e.WireSeconds = beyondSpec(c, fit, specOf(run))
+			} else { // the fit's own prediction has its descriptors, device, path and streams already
+				e.LinkName, e.LinkBytesPerSecond, e.DeviceName, e.DeviceBytesPerSecond = "", 0, "", 0
+				e.PathBytesPerSecond, e.StreamRates = 0, nil
 			}
 			f := e.Limiter(got.Ratio.Value)
 			c.Verdict.Limiter, c.Verdict.Evidence = f.Limiter, f.Evidence
@@ -164,7 +167,7 @@ func evidence(run *results.Run, c *results.Cell, fit *model.Fit) model.Evidence 
 		SameHost:              run.Producer.Host.Device.Loopback,
 		CopyBytesPerSecond:    min(run.Producer.CopyBytesPerSecond, run.Consumer.CopyBytesPerSecond),
 		Lanes:                 run.Transport.Streams * c.Concurrency,
-		Concurrency:           c.Concurrency,
+		InFlight:              inFlight(c),
 		ServiceSeconds:        c.Service50.Value,
 		Transfers:             c.Layers,
 		Descriptors:           c.Descriptors,
@@ -172,7 +175,9 @@ func evidence(run *results.Run, c *results.Cell, fit *model.Fit) model.Evidence 
 	}
 	e.DeviceName, e.DeviceBytesPerSecond = slower(carriers(run))
 	counters := run.Transport.Counters
-	if e.SameHost { // nothing is lost on a loopback: what counts as sent again there was late
+	// On one host nothing is lost, and what counts as sent again was late; and its
+	// reader's window closes whenever copying is the slower side, which processors tell.
+	if e.SameHost {
 		counters = transport.Counters{}
 	}
 	e.Segments, e.Retransmits, e.ReceiveWindowLimited = counters.Packets, counters.Retransmits, counters.ReceiveWindowLimited
@@ -184,7 +189,7 @@ func evidence(run *results.Run, c *results.Cell, fit *model.Fit) model.Evidence 
 		e.Consumer = model.Processor{Cores: c.CPU.ConsumerSeconds / c.BusySeconds, CPUs: run.Consumer.Host.CPUs}
 	}
 	if fit != nil {
-		e.Cost, e.PathBytesPerSecond = fit.CostAt(c.Bytes), fit.Asymptotic().Value
+		e.Cost, e.PathBytesPerSecond = fit.Cost(), fit.Asymptotic().Value
 	}
 	if run.Streams != nil {
 		for _, r := range run.Streams.Rates {
@@ -194,6 +199,14 @@ func evidence(run *results.Run, c *results.Cell, fit *model.Fit) model.Evidence 
 	return e
 }
 
+// inFlight is how many requests of a cell were on the path at a time, over the time with any.
+func inFlight(c *results.Cell) float64 {
+	if c.BusySeconds <= 0 {
+		return 0
+	}
+	return float64(c.Requests) * c.Latency.Service.MeanNs / 1e9 / c.BusySeconds
+}
+
 // beyondSpec is how much descriptors and the path's bandwidth each add, by the fit, to
 // the time that is judged, beyond what spec charges for them, in seconds; 0 without a
 // fit, and for descriptors where it does not tell gamma from nothing.
@@ -201,16 +214,15 @@ func beyondSpec(c *results.Cell, fit *model.Fit, spec *model.Cost) (descriptors,
 	if fit == nil {
 		return 0, 0
 	}
-	whole := fit.CostAt(c.Bytes)
+	whole := fit.Cost()
 	extra := func(cheaper model.Cost) float64 { return max(0, judgedSeconds(c, whole)-judgedSeconds(c, cheaper)) }
 	if fit.Gamma.Low > 0 {
 		cheaper := whole
 		cheaper.GammaSeconds = spec.GammaSeconds
 		descriptors = extra(cheaper)
 	}
-	// Without a second regime's intercept, which belongs to the rate that goes.
 	cheaper := whole
-	cheaper.AlphaSeconds, cheaper.BytesPerSecond = fit.Alpha.Value, spec.BytesPerSecond
+	cheaper.BytesPerSecond, cheaper.KneeBytes = spec.BytesPerSecond, 0
 	return descriptors, extra(cheaper)
 }
 

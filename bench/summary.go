@@ -81,7 +81,7 @@ func (a Assumptions) SlowerThanLink(o *Outcome) bool {
 	a.Calibration, a.Judge.Against = nil, []string{"spec"}
 	run, err := Summarize(&measured, a, nil)
 	return err == nil && slices.ContainsFunc(run.Cells, func(c results.Cell) bool {
-		return c.Verdict.Status == string(model.Fail) && c.Predicted.Spec != nil && c.Predicted.Spec.Ratio > 1 && c.Verdict.Limiter != model.LimiterDevice
+		return c.Verdict.Status == string(model.Fail) && c.Predicted.Spec != nil && c.Predicted.Spec.Ratio > 1 && !evidence(run, &c, nil).DeviceAccounts()
 	})
 }
 

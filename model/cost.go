@@ -29,6 +29,11 @@ type Cost struct {
 	GammaSeconds   float64 // each descriptor
 	BytesPerSecond float64 // payload rate
 	Overlap        float64 // o, in 0..1; 0 adds posting and wire up
+
+	// The first KneeBytes of a batch go at KneeRate times BytesPerSecond, where a path
+	// has two regimes; 0: it has one.
+	KneeBytes int64
+	KneeRate  float64
 }
 
 // SpecCost is the cost that a data sheet promises: the link's goodput at mtu
@@ -69,15 +74,23 @@ func (c Cost) OverheadSeconds(transfers, descriptors int) float64 {
 	return c.AlphaSeconds + c.PostSeconds(transfers, descriptors)
 }
 
-// WireSeconds is the part of Seconds that bandwidth sets: bytes/B.
-func (c Cost) WireSeconds(bytes int64) float64 {
+// WireSeconds is the part of Seconds that bandwidth sets: bytes/B, and of a path with
+// two regimes knee/(rate·B) + (bytes-knee)/B.
+func (c Cost) WireSeconds(bytes int64) float64 { return c.wire(float64(bytes)) }
+
+// wire is WireSeconds of any part of a batch.
+func (c Cost) wire(bytes float64) float64 {
 	if bytes <= 0 {
 		return 0
 	}
 	if c.BytesPerSecond <= 0 {
 		return math.Inf(1)
 	}
-	return float64(bytes) / c.BytesPerSecond
+	if c.KneeBytes <= 0 {
+		return bytes / c.BytesPerSecond
+	}
+	knee := min(bytes, float64(c.KneeBytes))
+	return (knee/c.KneeRate + bytes - knee) / c.BytesPerSecond
 }
 
 // HalfBandwidthBytes is Hockney's n½: the size in bytes of one transfer with

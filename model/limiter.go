@@ -30,7 +30,7 @@ type Evidence struct {
 	Retransmits, Segments  int64   // of the data connections
 	ReceiveWindowLimited   float64 // share of the busy time that the peer's window stopped the sender
 	RegistrationSeconds    float64 // registration inside the timed path, a request
-	Concurrency            int     // requests in flight at once
+	InFlight               float64 // requests on the path at a time, mean over the time with any
 	Transfers, Descriptors int     // of a request
 	Bytes                  int64
 
@@ -69,10 +69,11 @@ const (
 // From which value an observation is taken as the reason.
 const (
 	slowerDevice      = 0.9   // of the named link's rate
+	nearDevice        = 0.5   // of the device's rate
 	busyCPU           = 0.85  // of a core: the rest goes in waking up and in waiting for the other end
 	manyRetransmits   = 0.001 // of segments: TCP's rate falls with 1/sqrt(loss)
 	windowShare       = 0.2   // of the busy time
-	queueingShare     = 1.25  // concurrent service over service alone
+	queueingShare     = 1.25  // requests at a time, and their service over service alone
 	registrationShare = 0.1   // of a request's service time
 	accountedShare    = 0.5   // of the time by which the prediction was missed
 	outweighShare     = 0.25  // of that time, where descriptors cost more than the bytes
@@ -92,12 +93,22 @@ func (e Evidence) Limiter(ratio float64) Finding {
 		return e.faster(ratio)
 	}
 	missed := e.MeasuredSeconds * (1 - 1/ratio)
-	for _, look := range []func() Finding{e.device, e.registration, func() Finding { return e.descriptors(missed) }, e.queueing,
+	device := e.slowDevice()
+	if e.DeviceAccounts() {
+		return Finding{LimiterDevice, device}
+	}
+	for _, look := range []func() Finding{e.registration, func() Finding { return e.descriptors(missed) }, e.queueing,
 		e.retransmits, e.window, e.stream, e.memory, e.cpu,
 		func() Finding { return e.outweighing(missed) }, func() Finding { return e.path(missed) }} {
 		if f := look(); f.Limiter != "" {
+			if device != "" {
+				f.Evidence += "; and " + device
+			}
 			return f
 		}
+	}
+	if device != "" {
+		return Finding{LimiterDevice, fmt.Sprintf("%s; goodput of %s is below even that, and nothing that was observed accounts for it", device, units.BitRate(e.GoodputBytesPerSecond)) + e.onOneHost() + e.noMoreStreams()}
 	}
 	text := fmt.Sprintf("measured %.3g times the prediction at %s, and nothing that was observed accounts for it", ratio, units.Rate(e.GoodputBytesPerSecond))
 	return Finding{LimiterUnexplained, text + e.onOneHost() + e.noMoreStreams()}
@@ -112,14 +123,19 @@ func (e Evidence) faster(ratio float64) Finding {
 	return Finding{LimiterUnexplained, text}
 }
 
-func (e Evidence) device() (f Finding) {
-	if e.DeviceBytesPerSecond > 0 && e.DeviceBytesPerSecond < slowerDevice*e.LinkBytesPerSecond {
-		f = Finding{LimiterDevice, fmt.Sprintf("%s runs at %s, the link %s is %s", e.DeviceName, units.BitRate(e.DeviceBytesPerSecond), e.LinkName, units.BitRate(e.LinkBytesPerSecond))}
-		if e.GoodputBytesPerSecond > 0 && e.GoodputBytesPerSecond < 0.5*e.DeviceBytesPerSecond {
-			f.Evidence += fmt.Sprintf("; goodput of %s is below even that: something shapes the path", units.BitRate(e.GoodputBytesPerSecond))
-		}
+// slowDevice says that the device is slower than the link that was named; empty where
+// it is not, or where that is not known.
+func (e Evidence) slowDevice() string {
+	if e.DeviceBytesPerSecond <= 0 || e.DeviceBytesPerSecond >= slowerDevice*e.LinkBytesPerSecond {
+		return ""
 	}
-	return f
+	return fmt.Sprintf("%s runs at %s, the link %s is %s", e.DeviceName, units.BitRate(e.DeviceBytesPerSecond), e.LinkName, units.BitRate(e.LinkBytesPerSecond))
+}
+
+// DeviceAccounts reports whether a device that is slower than the named link is what
+// keeps the goodput down: the goodput is near the device's rate.
+func (e Evidence) DeviceAccounts() bool {
+	return e.slowDevice() != "" && e.GoodputBytesPerSecond >= nearDevice*e.DeviceBytesPerSecond
 }
 
 func (e Evidence) registration() (f Finding) {
@@ -156,12 +172,13 @@ func (e Evidence) descriptorText(missed float64) string {
 // queueing looks whether requests shared the path. That a request waited before
 // it began is no part of its service time, which is what is judged.
 func (e Evidence) queueing() (f Finding) {
-	if e.Concurrency < 2 {
+	if e.InFlight < queueingShare {
 		return f
 	}
+	// Requests that share a path fairly each take as many times longer as there are of them.
 	alone := e.Cost.Seconds(e.Transfers, e.Descriptors, e.Bytes)
-	if alone > 0 && e.ServiceSeconds > queueingShare*alone && e.ServiceSeconds < 1.1*float64(e.Concurrency)*alone {
-		f = Finding{LimiterQueueing, fmt.Sprintf("%d requests in flight share the link: %s each, %s for one alone", e.Concurrency, units.Seconds(e.ServiceSeconds), units.Seconds(alone))}
+	if alone > 0 && e.ServiceSeconds > queueingShare*alone && e.ServiceSeconds < 1.1*e.InFlight*alone {
+		f = Finding{LimiterQueueing, fmt.Sprintf("%.2g requests at a time share the link: %s each, %s for one alone", e.InFlight, units.Seconds(e.ServiceSeconds), units.Seconds(alone))}
 	}
 	return f
 }

@@ -12,7 +12,7 @@ func onWire(change func(*Evidence)) Evidence {
 	e := Evidence{
 		GoodputBytesPerSecond: 5e9, MeasuredSeconds: 0.2, ServiceSeconds: 0.2, LinkName: "10GB/s", LinkBytesPerSecond: 10e9,
 		Cost: Cost{AlphaSeconds: 1e-4, GammaSeconds: 3e-6, BytesPerSecond: 10e9}, Transfers: 1, Descriptors: 1, Bytes: 1e9,
-		Lanes: 1, Concurrency: 1, Producer: Processor{0.3, 32}, Consumer: Processor{0.4, 32},
+		Lanes: 1, InFlight: 1, Producer: Processor{0.3, 32}, Consumer: Processor{0.4, 32},
 	}
 	change(&e)
 	return e
@@ -39,8 +39,12 @@ func TestLimiters(t *testing.T) {
 		{"a slower device", LimiterDevice, "eth0 runs at 1 Gbit/s, the link 100gbe is 100 Gbit/s", 106, func(e *Evidence) {
 			*e = Evidence{GoodputBytesPerSecond: 118e6, LinkName: "100gbe", LinkBytesPerSecond: 12.5e9, DeviceName: "eth0", DeviceBytesPerSecond: 125e6}
 		}},
-		{"a shaped device", LimiterDevice, "shapes", 106, func(e *Evidence) {
-			*e = Evidence{GoodputBytesPerSecond: 119e6, LinkName: "100gbe", LinkBytesPerSecond: 12.5e9, DeviceName: "veth0", DeviceBytesPerSecond: 1.25e9}
+		{"a slower device, and slower even than that", LimiterDevice, "eth0 runs at 10 Gbit/s, the link 100gbe is 100 Gbit/s; goodput of 952 Mbit/s is below even that, and nothing that was observed", 106, func(e *Evidence) {
+			*e = Evidence{GoodputBytesPerSecond: 119e6, LinkName: "100gbe", LinkBytesPerSecond: 12.5e9, DeviceName: "eth0", DeviceBytesPerSecond: 1.25e9}
+		}},
+		{"a slower device, and a stream that does not fill it", LimiterStream, "use --streams 4; and eth0 runs at 25 Gbit/s, the link 100gbe is 100 Gbit/s", 11, func(e *Evidence) {
+			*e = Evidence{GoodputBytesPerSecond: 1.1e9, LinkName: "100gbe", LinkBytesPerSecond: 12.5e9, DeviceName: "eth0", DeviceBytesPerSecond: 3.125e9}
+			rates(StreamRate{1, 1.1e9, 1.1e9}, StreamRate{2, 2e9, 2e9}, StreamRate{4, 2.9e9, 2.9e9})(e)
 		}},
 		{"registration", LimiterRegistration, "registration took 100 ms of 200 ms", 2, func(e *Evidence) { e.RegistrationSeconds = 0.1 }},
 		// 0.2 s measured for 0.1 s predicted leave 100 ms to account for.
@@ -61,8 +65,9 @@ func TestLimiters(t *testing.T) {
 			e.MeasuredSeconds, e.Cost.BytesPerSecond, e.Retransmits, e.Segments = 2, 2e9, 5000, 1e6
 			e.Descriptors, e.DescriptorSeconds = 200000, 0.6
 		}},
-		{"queueing", LimiterQueueing, "4 requests", 4, func(e *Evidence) { e.Concurrency, e.ServiceSeconds = 4, 0.39 }},
-		{"slower than queueing allows", LimiterUnexplained, "", 20, func(e *Evidence) { e.Concurrency, e.ServiceSeconds = 4, 2 }},
+		{"queueing", LimiterQueueing, "4 requests", 4, func(e *Evidence) { e.InFlight, e.ServiceSeconds = 4, 0.39 }},
+		{"slower than queueing allows", LimiterUnexplained, "", 20, func(e *Evidence) { e.InFlight, e.ServiceSeconds = 4, 2 }},
+		{"as slow as sharing would make it, and nothing shared", LimiterRetransmits, "5000 of 1000000", 2, func(e *Evidence) { e.InFlight, e.ServiceSeconds, e.Retransmits, e.Segments = 1.05, 0.16, 5000, 1e6 }},
 		{"retransmits", LimiterRetransmits, "5000 of 1000000", 2, func(e *Evidence) { e.Retransmits, e.Segments = 5000, 1e6 }},
 		{"receive window", LimiterReceiveWindow, "40 %", 2, func(e *Evidence) { e.ReceiveWindowLimited = 0.4 }},
 		{"one stream", LimiterStream, "one stream is at its ceiling: 1 stream carries 5 GB/s, and 4 streams carry 9.5 GB/s on the same path; use --streams 4", 2, helpful},

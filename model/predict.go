@@ -16,25 +16,14 @@ func FitFrom(alpha, beta, gamma, bandwidth Interval, mape, worst float64) Fit {
 	return Fit{Alpha: alpha, Beta: beta, Gamma: gamma, Bandwidth: bandwidth, MAPE: mape, Worst: worst}
 }
 
-// Cost is the fit's central values as one straight line, which for a fit with a
-// Second regime is the line of the large batches: its startup is what the first
-// bytes leave, and below 0 where they went faster (a shaper's burst).
+// Cost is the fit's central values.
 func (f Fit) Cost() Cost {
-	c := Cost{f.Alpha.Value, f.Beta.Value, f.Gamma.Value, f.Bandwidth.Value, f.Overlap}
+	c := Cost{AlphaSeconds: f.Alpha.Value, BetaSeconds: f.Beta.Value, GammaSeconds: f.Gamma.Value, BytesPerSecond: f.Bandwidth.Value, Overlap: f.Overlap}
 	if f.Second != nil {
 		c.BytesPerSecond = f.Second.Bandwidth.Value
-		c.AlphaSeconds += float64(f.Second.FromBytes) * (1/f.Bandwidth.Value - 1/c.BytesPerSecond)
+		c.KneeBytes, c.KneeRate = f.Second.FromBytes, f.Bandwidth.Value/c.BytesPerSecond
 	}
 	return c
-}
-
-// CostAt is [Fit.Cost] for batches of about bytes: where the fit has two regimes,
-// and these bytes do not reach the second, the line of the first.
-func (f Fit) CostAt(bytes int64) Cost {
-	if f.Second != nil && bytes <= f.Second.FromBytes {
-		return Cost{f.Alpha.Value, f.Beta.Value, f.Gamma.Value, f.Bandwidth.Value, f.Overlap}
-	}
-	return f.Cost()
 }
 
 // Asymptotic is the bandwidth in bytes a second that large batches approach: the

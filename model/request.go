@@ -54,15 +54,19 @@ func ExposedUniform(layers int, compute, move float64) float64 {
 //
 // where y' posts with a beta more than y: a layer that finds the path idle pays
 // none. Without prefill to hide behind (0 seconds) it is [Cost.Seconds], to within
-// one beta; that is also the exposed time without overlap of layers.
+// one beta; that is also the exposed time without overlap of layers. On a path of two
+// regimes layers that queue are one batch of the request's bytes, and y' is its mean,
+// while a layer that finds the path idle is a batch of its own; the larger of what
+// the two expose is taken.
 func (c Cost) ExposedSeconds(layers, descriptors int, bytes int64, prefillSeconds float64) float64 {
 	if layers <= 0 {
 		return 0
 	}
 	l := float64(layers)
-	post, wire := c.GammaSeconds*float64(descriptors)/l, c.WireSeconds(bytes)/l
-	alone, queued := overlapped(post, wire, c.Overlap), overlapped(post+c.BetaSeconds, wire, c.Overlap)
-	return c.AlphaSeconds + alone + (l-1)*max(0, queued-max(0, prefillSeconds)/l)
+	post, mean := c.GammaSeconds*float64(descriptors)/l, c.WireSeconds(bytes)/l
+	alone := overlapped(post, c.wire(float64(bytes)/l), c.Overlap)
+	first, queued := overlapped(post, mean, c.Overlap), overlapped(post+c.BetaSeconds, mean, c.Overlap)
+	return c.AlphaSeconds + max(alone, first+(l-1)*(queued-max(0, prefillSeconds)/l))
 }
 
 // StagedSeconds is the time to move bytes through stages one after another (GPU

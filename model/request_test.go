@@ -40,6 +40,20 @@ func TestExposedSecondsWithOverheads(t *testing.T) {
 	near(t, "hidden", c.ExposedSeconds(80, 160, 80e6, 1), 1e-3+2e-6+1e-3, 1e-12)
 }
 
+// TestExposedOfTwoRegimes: 4 GB/s for the first 4 MiB of a batch, 2 GB/s past them. 80
+// layers of 1 MiB that queue are one batch, of which 76 MiB go at the slower rate; one that
+// finds the path idle is a batch of 1 MiB.
+func TestExposedOfTwoRegimes(t *testing.T) {
+	const mib = 1 << 20
+	c := Cost{AlphaSeconds: 25e-6, BytesPerSecond: 2e9, KneeBytes: 4 * mib, KneeRate: 2}
+	const whole = 25e-6 + 4*mib/4e9 + 76*mib/2e9
+	near(t, "whole", c.Seconds(80, 160, 80*mib), whole, 1e-12)
+	near(t, "nothing to hide behind", c.ExposedSeconds(80, 160, 80*mib, 0), whole, 1e-12)
+	near(t, "hidden in part", c.ExposedSeconds(80, 160, 80*mib, 20e-3), whole-20e-3*79/80, 1e-9)
+	near(t, "hidden but for one layer", c.ExposedSeconds(80, 160, 80*mib, 1), 25e-6+mib/4e9, 1e-12)
+	near(t, "hidden but for one layer past the knee", c.ExposedSeconds(80, 160, 80*8*mib, 10), 25e-6+4*mib/4e9+4*mib/2e9, 1e-12)
+}
+
 func TestStaged(t *testing.T) {
 	stage := Cost{AlphaSeconds: 1e-4, BytesPerSecond: 1e9}
 	two := []Cost{stage, stage}

@@ -28,6 +28,9 @@ func (a *app) checkCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := bench.Corrupt(record); err != nil { // of a run that ended for it, too
+				return err
+			}
 			if err := bench.Recheck(record, judge); err != nil {
 				return err
 			}

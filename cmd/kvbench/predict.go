@@ -207,7 +207,7 @@ func (p *forecast) scenario(r route, s payload.Spec) (model.Scenario, error) {
 	}
 	scenario := model.Scenario{
 		ContextTokens: s.Tokens, Bytes: z.bytes, Layers: z.layers, Descriptors: z.descriptors,
-		Path: r.cost(z.bytes), Overlap: p.overlap == "layer",
+		Path: r.cost, Overlap: p.overlap == "layer",
 		SavedSeconds: p.savedSeconds, SavedShare: p.savedShare, SavedKnown: p.saved != "",
 	}
 	if p.prefill != nil {

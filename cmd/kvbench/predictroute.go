@@ -15,7 +15,7 @@ import (
 // route is a way for the bytes: a link's spec, or a fit.
 type route struct {
 	name string
-	cost func(bytes int64) model.Cost
+	cost model.Cost
 	// lineRate is what overhead counts from, bytes a second; 0: the cost's own bandwidth.
 	lineRate float64
 	notes    []string
@@ -115,7 +115,7 @@ func (f *predictFlags) specRoute(l model.Link, framing model.Framing) route {
 	_, _, basis := l.Goodput(f.mtu, framing)
 	return route{
 		name: l.Name, lineRate: l.BytesPerSecond,
-		cost:  func(int64) model.Cost { return model.SpecCost(l, f.mtu, framing, f.alpha, f.gamma) },
+		cost:  model.SpecCost(l, f.mtu, framing, f.alpha, f.gamma),
 		notes: []string{fmt.Sprintf("%s: %s one way; %s", l.Name, units.BitRate(l.BytesPerSecond), basis)},
 	}
 }
@@ -136,7 +136,7 @@ func fittedRoute(path string) (route, error) {
 	for _, n := range append(fit.Notes, fit.Vague()...) {
 		notes = append(notes, "fit: "+n)
 	}
-	return route{name: "fit", cost: fit.CostAt, fit: fit, notes: notes}, nil
+	return route{name: "fit", cost: fit.Cost(), fit: fit, notes: notes}, nil
 }
 
 // intervalText is a value with its 95 % interval, for people.

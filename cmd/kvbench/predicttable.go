@@ -232,14 +232,14 @@ func intervalCell(e entry) report.Cell {
 
 // overheadCell is the share of the time that the line rate alone does not explain.
 func overheadCell(e entry) report.Cell {
-	lineRate := e.lineRate
-	if lineRate == 0 {
-		lineRate = e.Path.BytesPerSecond
+	line := e.Path.WireSeconds(e.Bytes)
+	if e.lineRate > 0 {
+		line = float64(e.Bytes) / e.lineRate
 	}
 	if e.TransferSeconds <= 0 {
 		return shareCell(0)
 	}
-	return shareCell(1 - float64(e.Bytes)/lineRate/e.TransferSeconds)
+	return shareCell(1 - line/e.TransferSeconds)
 }
 
 func verdictCell(e entry) report.Cell {
