@@ -137,19 +137,18 @@ func (t *tally) reset(l Load) {
 func (t *tally) next() (due time.Duration, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	over := t.deadline.IsZero() && t.started >= t.total
-	if !t.deadline.IsZero() && t.started > 0 { // however short, one request is measured
-		over = time.Now().After(t.deadline)
-	}
-	if over {
-		return 0, false
-	}
+	timed, first := t.length > 0, t.started == 0 // however short, one request is measured
 	due = -1
 	if t.schedule != nil {
 		due = t.schedule.next()
 	}
-	if t.started > 0 && t.length > 0 && due > t.length {
-		return 0, false // it arrives when the stage is over
+	switch {
+	case !timed && t.started >= t.total:
+		return 0, false
+	case timed && !first && t.schedule != nil && due > t.length: // what is due is served, however late
+		return 0, false
+	case timed && !first && t.schedule == nil && time.Now().After(t.deadline):
+		return 0, false
 	}
 	t.started++
 	return due, true

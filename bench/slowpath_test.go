@@ -98,7 +98,8 @@ func against(t *testing.T, link string) Assumptions {
 func oneOfThree(t *testing.T, try func() (wrong []string)) {
 	t.Helper()
 	var wrong []string
-	for range 3 {
+	for i := range 3 {
+		time.Sleep(time.Duration(i) * 5 * time.Second)
 		if wrong = try(); len(wrong) == 0 {
 			return
 		}

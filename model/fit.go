@@ -104,7 +104,7 @@ type Residual struct {
 // well counts more and a disturbed one less. Intervals are percentiles of a
 // bootstrap over the repetitions inside each point, to which the lack of fit is
 // added, so a path that is no straight line has honest intervals too. Held-out
-// error leaves points out in turn. It is deterministic; its work grows with
+// error leaves sizes out in turn. It is deterministic; its work grows with
 // Resamples times the samples.
 func FitCost(samples []Sample, opt FitOptions) (Fit, error) {
 	opt = opt.withDefaults()
@@ -293,31 +293,67 @@ func inverse(i Interval) Interval {
 	return Interval{Value: over(i.Value), Low: over(i.High), High: over(i.Low)}
 }
 
-// holdOut predicts each point by a fit without it and its fold. Points are dealt
-// to folds in order of time, so that every fold spans the range.
-func (f *Fit) holdOut(p problem, points []point, x coefficients, folds int) {
+// sameSize is how far bytes may differ, as a share, to count as one size.
+const sameSize = 0.05
+
+// foldsOf deals points to folds, at most most of them, such that a size is left out whole:
+// otherwise the same bytes with other counts would tell of it. The smallest and the
+// largest size, without which a fit would extrapolate, are dealt out point by point in
+// order of time, as all points are where there are too few sizes.
+func foldsOf(points []point, most int) (fold []int, folds int) {
 	order := make([]int, len(points))
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Compare(points[a].statistic, points[b].statistic)
-	})
-	folds = min(folds, len(points))
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(points[a].bytes, points[b].bytes) })
+	size, sizes := make([]int, len(points)), 0
+	for at, from := 0, 0; at < len(order); at++ {
+		if float64(points[order[at]].bytes) > (1+sameSize)*float64(points[order[from]].bytes) {
+			from = at
+			sizes++
+		}
+		size[order[at]] = sizes
+	}
+	sizes++
+	inner := sizes - 2
+	folds = min(most, len(points))
+	if inner >= leastInnerSizes {
+		folds = min(folds, inner)
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(points[a].statistic, points[b].statistic) })
+	fold = make([]int, len(points))
+	dealt := 0
+	for _, i := range order {
+		if inner >= leastInnerSizes && size[i] > 0 && size[i] < sizes-1 {
+			fold[i] = (size[i] - 1) % folds
+			continue
+		}
+		fold[i] = dealt % folds
+		dealt++
+	}
+	return fold, folds
+}
+
+// leastInnerSizes are those between the smallest and the largest from which on sizes are
+// left out whole.
+const leastInnerSizes = 3
+
+// holdOut predicts each point by a fit without it and its fold.
+func (f *Fit) holdOut(p problem, points []point, x coefficients, folds int) {
+	fold, folds := foldsOf(points, folds)
 	f.Residuals = make([]Residual, len(points))
-	for fold := range folds {
+	for out := range folds {
 		rest := problem{shape: p.shape, active: p.active}
-		for at, i := range order {
-			if at%folds != fold {
+		for i := range points {
+			if fold[i] != out {
 				rest.rows = append(rest.rows, p.rows[i])
 				rest.values = append(rest.values, p.values[i])
 				rest.noise = append(rest.noise, p.noise[i])
 			}
 		}
 		solution := rest.solveRobust()
-		for at, i := range order {
-			if at%folds == fold {
-				pt := points[i]
+		for i, pt := range points {
+			if fold[i] == out {
 				f.Residuals[i] = Residual{pt.transfers, pt.descriptors, pt.bytes, pt.statistic,
 					p.seconds(x, p.rows[i]), p.seconds(solution.coefficients, p.rows[i])}
 			}

@@ -102,6 +102,41 @@ func TestFitRecoversTruth(t *testing.T) {
 	}
 }
 
+// TestFoldsLeaveSizesOut: of seven sizes, a byte or two apart from count to count as
+// calibration makes them, the five inner ones are each left out as a whole.
+func TestFoldsLeaveSizesOut(t *testing.T) {
+	var points []point
+	for level := range 7 {
+		for count := range 7 {
+			points = append(points, point{transfers: 1, descriptors: 1 << count, bytes: 4096<<(2*level) - int64(count%3), statistic: float64(level*7 + count)})
+		}
+	}
+	fold, folds := foldsOf(points, 10)
+	if folds != 5 {
+		t.Fatalf("%d folds, want one for each inner size", folds)
+	}
+	ends := map[int]int{}
+	for i, f := range fold {
+		switch level := i / 7; level {
+		case 0, 6:
+			ends[f]++
+		default:
+			if f != level-1 {
+				t.Errorf("size %d: point %d is left out with fold %d", level, i%7, f)
+			}
+		}
+	}
+	for f := range folds { // 14 points over 5 folds
+		if ends[f] < 2 || ends[f] > 3 {
+			t.Errorf("fold %d has %d points of the smallest and largest size", f, ends[f])
+		}
+	}
+	// Two sizes: by points.
+	if fold, folds := foldsOf(points[:14], 10); folds != 10 || fold[0] != 0 || fold[1] != 1 || fold[10] != 0 {
+		t.Errorf("%d folds: %v", folds, fold)
+	}
+}
+
 func TestFitIsDeterministic(t *testing.T) {
 	s := draw(truths["loopback"], 3, 5)
 	a, err := FitCost(s, FitOptions{Seed: 7})
