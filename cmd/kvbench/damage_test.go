@@ -158,6 +158,9 @@ func TestDamageIsFound(t *testing.T) {
 			if !strings.Contains(got.stdout, "CORRUPT") {
 				t.Errorf("the table does not say so:\n%s", got.stdout)
 			}
+			if again := kvbench(t, "check", out); again.status != exitCorrupt || !strings.Contains(again.stdout, "CORRUPT") {
+				t.Errorf("check of the record: status %d\n%s%s", again.status, again.stdout, again.stderr)
+			}
 			serving.stderr.await(t, "data arrived wrong")
 			produce(t, addr, "--verify", "none").want(t, exitDone)
 		})
