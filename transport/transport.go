@@ -425,11 +425,14 @@ type Counters struct {
 	// device counts packets only, it is the most that they can have held.
 	PortBytes    int64 `json:"port_bytes,omitempty"`
 	PayloadBytes int64 `json:"payload_bytes,omitempty"`
+	// PortCounted says that every such port has a counter of that direction, one that
+	// has ever counted: PortBytes of 0 is then a count, and not the want of one.
+	PortCounted bool `json:"port_counted,omitempty"`
 }
 
 // Accounted reports whether the ports counted what was delivered, to a tenth. Where
-// they count nothing there is nothing to doubt.
-func (c Counters) Accounted() bool { return c.PortBytes == 0 || c.PortBytes >= c.PayloadBytes/10*9 }
+// they do not count there is nothing to doubt.
+func (c Counters) Accounted() bool { return !c.PortCounted || c.PortBytes >= c.PayloadBytes/10*9 }
 
 var epoch = time.Now()
 
