@@ -243,7 +243,7 @@ type Initiator interface {
 	// transfer's descriptors must stay unchanged until its delivery. It returns
 	// ErrQueueFull when MaxOutstanding transfers are outstanding, ErrBounds or
 	// ErrRegion for a transfer that does not fit the regions, and ErrClosed or an
-	// error that wraps ErrPeer or ErrDevice once the connection has ended.
+	// error that wraps ErrPeer, ErrDevice or ErrLocal once the connection has ended.
 	Post(t Transfer) error
 	// Poll fills done with completions that have arrived and returns how many. It
 	// does not wait. Each posted transfer is delivered or fails exactly once.
@@ -261,7 +261,8 @@ type Target interface {
 	// them in the order of delivery and returns how many. After a WRITE's notice
 	// its bytes are visible here; after a READ's notice the initiator has them.
 	// A target whose notices are not taken may hold its initiator back once
-	// MaxOutstanding of them wait. It returns ErrClosed after Close and an error that wraps ErrPeer when the
+	// MaxOutstanding of them wait. It returns ErrClosed after Close, an error that wraps
+	// ErrLocal when this side has ended the connection, and one that wraps ErrPeer when the
 	// peer has gone.
 	Notifications(ctx context.Context, notices []Notice) (int, error)
 }
@@ -338,7 +339,7 @@ type Completion struct {
 	// acknowledgement, for a READ the last byte in place.
 	Delivered time.Duration
 	// Err is nil, or says why the transfer failed: it wraps ErrClosed, ErrPeer,
-	// ErrDevice or ErrProtocol.
+	// ErrDevice, ErrLocal or ErrProtocol.
 	Err error
 }
 

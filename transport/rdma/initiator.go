@@ -300,7 +300,7 @@ func (in *initiator) delivered(e ucx.Event) {
 		s.localAt = at
 	}
 	if err := in.checkUsed(s); err != nil {
-		in.fail(err)
+		in.fail(transport.Classify(err, transport.ErrLocal))
 		return // the end of the connection fails it with the rest
 	}
 	in.counts.moved(s.bytes, s.read)

@@ -111,13 +111,13 @@ func (t *target) happened(e ucx.Event) {
 		op := t.servedBy(n.Op)
 		native := op == ucx.ActiveMessage || !t.family.ownMemory || t.reachable()
 		if err := t.checkLane(op, native); err != nil {
-			t.fail(err)
+			t.fail(transport.Classify(err, transport.ErrLocal))
 			return
 		}
 	}
 	t.counts.moved(n.Bytes, n.Op == transport.Write)
 	if !t.notices.put(n) {
-		t.fail(fmt.Errorf("%d notices that nobody took: %w", maxNotices, transport.ErrQueueFull))
+		t.fail(transport.Classify(fmt.Errorf("%d notices that nobody took: %w", maxNotices, transport.ErrQueueFull), transport.ErrLocal))
 	}
 }
 
