@@ -224,6 +224,8 @@ type Endpoint interface {
 	Register(m Memory) (Region, error)
 	// Deregister ends the use of a region. It returns ErrBusy while a transfer
 	// posted here still uses it and ErrRegion for a region that is not registered here.
+	// A target whose initiator has not let go of the region within PeerTimeout returns
+	// ErrBusy too, and may be asked again.
 	Deregister(r Region) error
 	// Path says which lane carries the data. What it says of the lane is final
 	// once a transfer has completed.
