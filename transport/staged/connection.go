@@ -190,7 +190,7 @@ const farewellTime = 100 * time.Millisecond
 const wordTime = 500 * time.Millisecond
 
 // Err returns why the connection ended, or nil: ErrClosed, or what wraps ErrPeer
-// or ErrDevice.
+// ErrDevice or ErrLocal.
 func (c *connection) Err() error {
 	if c.ctx.Err() == nil {
 		return nil
