@@ -155,7 +155,10 @@ func (s *side) path() transport.Path {
 		path.Counters.Retransmits += p.Counters.Retransmits
 		path.Counters.ReceiveWindowLimited = max(path.Counters.ReceiveWindowLimited, p.Counters.ReceiveWindowLimited)
 		path.Counters.PayloadBytes += p.Counters.PayloadBytes
-		path.Counters.PortBytes = max(path.Counters.PortBytes, p.Counters.PortBytes) // the same ports, for all
+		if p.Counters.PayloadBytes > 0 { // and so knows which way the data went
+			path.Counters.PortBytes = max(path.Counters.PortBytes, p.Counters.PortBytes) // the same ports, for all
+			path.Counters.PortCounted = path.Counters.PortCounted && p.Counters.PortCounted
+		}
 	}
 	return path
 }

@@ -169,18 +169,59 @@ func TestAccounted(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		port, payload int64
+		counted       bool
 		want          error
 	}{
-		{"no counters", 0, 1 << 30, nil},
-		{"headers", 1_020_000, 1_000_000, nil},
-		{"other traffic", 9_000_000, 1_000_000, nil},
-		{"at the limit", 900_000, 1_000_000, nil},
-		{"missed", 899_999, 1_000_000, ErrUnaccounted},
-		{"idle", 1, 1_000_000, ErrUnaccounted},
+		{"no counters", 0, 1 << 30, false, nil},
+		{"headers", 1_020_000, 1_000_000, true, nil},
+		{"other traffic", 9_000_000, 1_000_000, true, nil},
+		{"at the limit", 900_000, 1_000_000, true, nil},
+		{"missed", 899_999, 1_000_000, true, ErrUnaccounted},
+		{"idle", 1, 1_000_000, true, ErrUnaccounted},
+		{"did not move", 0, 1_000_000, true, ErrUnaccounted},
+		{"one of several ports counts", 1, 1_000_000, false, nil},
 	} {
-		p := transport.Path{Lane: "rc_mlx5/mlx5_0:1", Counters: transport.Counters{PortBytes: c.port, PayloadBytes: c.payload}}
+		p := transport.Path{Lane: "rc_mlx5/mlx5_0:1", Counters: transport.Counters{PortBytes: c.port, PayloadBytes: c.payload, PortCounted: c.counted}}
 		if err := accounted("producer", p); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
+	}
+}
+
+// counting is a target whose path has counted.
+type counting struct {
+	transport.Target
+	counters transport.Counters
+}
+
+func (c counting) Path() transport.Path {
+	return transport.Path{Lane: "rc_mlx5/mlx5_0:1", Counters: c.counters}
+}
+
+// TestPathOfWorkers: all workers' payload went through the same ports. A worker that moved
+// nothing does not know which way the ports should have counted.
+func TestPathOfWorkers(t *testing.T) {
+	idle := transport.Counters{PortBytes: 500, PortCounted: true}
+	missed := transport.Counters{PortBytes: 0, PayloadBytes: 100, PortCounted: true}
+	early := transport.Counters{PortBytes: 210, PayloadBytes: 100, PortCounted: true}
+	uncounted := transport.Counters{PayloadBytes: 100}
+	for _, c := range []struct {
+		name    string
+		workers []transport.Counters
+		want    transport.Counters
+	}{
+		{"one", []transport.Counters{missed}, missed},
+		{"idle first", []transport.Counters{idle, missed}, missed},
+		{"idle last", []transport.Counters{missed, {}, idle}, missed},
+		{"two", []transport.Counters{missed, early}, transport.Counters{PortBytes: 210, PayloadBytes: 200, PortCounted: true}},
+		{"on a port that does not count", []transport.Counters{missed, uncounted}, transport.Counters{PayloadBytes: 200}},
+	} {
+		var s side
+		for _, w := range c.workers {
+			s.targets = append(s.targets, &target{Target: counting{counters: w}})
+		}
+		if got := s.path().Counters; got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
 	}
 }

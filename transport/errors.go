@@ -21,6 +21,10 @@ var (
 	// ErrDevice is returned when a device of this side, such as a GPU that copies, has failed.
 	ErrDevice = errors.New("device failed")
 
+	// ErrLocal is returned when this side ended the connection, for a reason of its own:
+	// what the peer sent and the way to it are not at fault.
+	ErrLocal = errors.New("ended by this side")
+
 	// ErrProtocol is returned when the peer sent something that the protocol does not allow.
 	ErrProtocol = errors.New("protocol violation")
 
@@ -74,11 +78,13 @@ type classified struct {
 func (c classified) Unwrap() []error { return []error{c.error, c.as} }
 
 // Ended returns why a connection ended, as its callers are told: ErrClosed, or what
-// wraps ErrDevice where this side is at fault, and ErrPeer whatever else came between
-// the two sides.
+// wraps ErrDevice or ErrLocal where the reason is this side's, and ErrPeer whatever else
+// came between the two sides.
 func Ended(why error) error {
-	if errors.Is(why, ErrClosed) || errors.Is(why, ErrDevice) || errors.Is(why, ErrPeer) {
-		return why
+	for _, class := range []error{ErrClosed, ErrDevice, ErrLocal, ErrPeer} {
+		if errors.Is(why, class) {
+			return why
+		}
 	}
 	return fmt.Errorf("%w: %w", ErrPeer, why)
 }

@@ -14,7 +14,7 @@ func TestClassify(t *testing.T) {
 }
 
 func TestEnded(t *testing.T) {
-	for _, why := range []error{ErrClosed, errors.Join(ErrPeer, io.EOF), errors.Join(ErrDevice, io.EOF)} {
+	for _, why := range []error{ErrClosed, errors.Join(ErrPeer, io.EOF), errors.Join(ErrDevice, io.EOF), Classify(io.EOF, ErrLocal)} {
 		if err := Ended(why); err != why {
 			t.Errorf("%v became %v", why, err)
 		}

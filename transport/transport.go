@@ -224,6 +224,8 @@ type Endpoint interface {
 	Register(m Memory) (Region, error)
 	// Deregister ends the use of a region. It returns ErrBusy while a transfer
 	// posted here still uses it and ErrRegion for a region that is not registered here.
+	// A target whose initiator has not let go of the region within PeerTimeout returns
+	// ErrBusy too, and may be asked again.
 	Deregister(r Region) error
 	// Path says which lane carries the data. What it says of the lane is final
 	// once a transfer has completed.
@@ -243,7 +245,7 @@ type Initiator interface {
 	// transfer's descriptors must stay unchanged until its delivery. It returns
 	// ErrQueueFull when MaxOutstanding transfers are outstanding, ErrBounds or
 	// ErrRegion for a transfer that does not fit the regions, and ErrClosed or an
-	// error that wraps ErrPeer or ErrDevice once the connection has ended.
+	// error that wraps ErrPeer, ErrDevice or ErrLocal once the connection has ended.
 	Post(t Transfer) error
 	// Poll fills done with completions that have arrived and returns how many. It
 	// does not wait. Each posted transfer is delivered or fails exactly once.
@@ -261,7 +263,8 @@ type Target interface {
 	// them in the order of delivery and returns how many. After a WRITE's notice
 	// its bytes are visible here; after a READ's notice the initiator has them.
 	// A target whose notices are not taken may hold its initiator back once
-	// MaxOutstanding of them wait. It returns ErrClosed after Close and an error that wraps ErrPeer when the
+	// MaxOutstanding of them wait. It returns ErrClosed after Close, an error that wraps
+	// ErrLocal when this side has ended the connection, and one that wraps ErrPeer when the
 	// peer has gone.
 	Notifications(ctx context.Context, notices []Notice) (int, error)
 }
@@ -338,7 +341,7 @@ type Completion struct {
 	// acknowledgement, for a READ the last byte in place.
 	Delivered time.Duration
 	// Err is nil, or says why the transfer failed: it wraps ErrClosed, ErrPeer,
-	// ErrDevice or ErrProtocol.
+	// ErrDevice, ErrLocal or ErrProtocol.
 	Err error
 }
 
@@ -425,11 +428,14 @@ type Counters struct {
 	// device counts packets only, it is the most that they can have held.
 	PortBytes    int64 `json:"port_bytes,omitempty"`
 	PayloadBytes int64 `json:"payload_bytes,omitempty"`
+	// PortCounted says that every such port has a counter of that direction, one that
+	// has ever counted: PortBytes of 0 is then a count, and not the want of one.
+	PortCounted bool `json:"port_counted,omitempty"`
 }
 
 // Accounted reports whether the ports counted what was delivered, to a tenth. Where
-// they count nothing there is nothing to doubt.
-func (c Counters) Accounted() bool { return c.PortBytes == 0 || c.PortBytes >= c.PayloadBytes/10*9 }
+// they do not count there is nothing to doubt.
+func (c Counters) Accounted() bool { return !c.PortCounted || c.PortBytes >= c.PayloadBytes/10*9 }
 
 var epoch = time.Now()
 

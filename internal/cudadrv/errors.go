@@ -39,6 +39,7 @@ const (
 	InvalidContext        Result = 201
 	PeerAccessUnsupported Result = 217
 	InvalidHandle         Result = 400
+	NotFound              Result = 500
 	NotSupported          Result = 801
 )
 

@@ -92,8 +92,8 @@ func (c *connection) fail(err error) {
 	close(c.closing)
 }
 
-// Err returns why the connection ended, or nil: ErrClosed, or what wraps ErrPeer
-// or ErrDevice.
+// Err returns why the connection ended, or nil: ErrClosed, or what wraps ErrPeer,
+// ErrDevice or ErrLocal.
 func (c *connection) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

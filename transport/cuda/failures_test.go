@@ -245,6 +245,27 @@ func TestCopyFails(t *testing.T) {
 	}
 }
 
+// TestCloseOfPeersMemoryFails has the initiator's driver refuse to close what it opened.
+func TestCloseOfPeersMemoryFails(t *testing.T) {
+	testdouble.Only(t)
+	s := connect(t, start(t, 0, "CUDA_DOUBLE_FAIL=cuIpcCloseMemHandle:1:700"), 0, transport.Config{})
+	remote := must(s.share(t))(t)
+	// The initiator ends, and the end of it all gives the memory back.
+	if err := s.target.Deregister(s.region); err != nil {
+		t.Error(err)
+	}
+	err := s.initiator.Post(s.write(remote[0], 1))
+	says(t, err, transport.ErrDevice, "close the peer's GPU memory", "cuIpcCloseMemHandle")
+	if errors.Is(err, transport.ErrPeer) {
+		t.Errorf("%v: the peer is not lost", err)
+	}
+	var notices [1]transport.Notice
+	_, err = s.target.Notifications(t.Context(), notices[:])
+	says(t, err, transport.ErrPeer)
+	s.initiator.Close()
+	s.target.Close()
+}
+
 // TestCopyIsUnderWay ends an initiator with a copy added whose end cannot be waited for:
 // what the copy touches stays.
 func TestCopyIsUnderWay(t *testing.T) {

@@ -202,7 +202,7 @@ func TestTooManyFilesOpen(t *testing.T) {
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
 	}
-	if !errors.Is(err, transport.ErrPeer) || errors.Is(err, transport.ErrProtocol) || !strings.Contains(err.Error(), "raise the limit (ulimit -n)") {
+	if !errors.Is(err, transport.ErrLocal) || errors.Is(err, transport.ErrPeer) || errors.Is(err, transport.ErrProtocol) || !strings.Contains(err.Error(), "raise the limit (ulimit -n)") {
 		t.Errorf("got %v", err)
 	}
 	if err := errors.Join(in.Close(), file.Close()); err != nil {

@@ -47,7 +47,7 @@ func (i *inbox) check(f frame) error {
 	n, want := len(i.came), f.descriptors()
 	switch {
 	case i.lost && n < want:
-		return errors.New("take in the peer's file descriptor: this process has as many files open as it may: raise the limit (ulimit -n)")
+		return transport.Classify(errors.New("take in the peer's file descriptor: this process has as many files open as it may: raise the limit (ulimit -n)"), transport.ErrLocal)
 	case i.lost:
 		return fmt.Errorf("frame of type %d with more than %d file descriptors, where it should have %d: %w", f.typ, n, want, transport.ErrProtocol)
 	case n != want:

@@ -164,6 +164,9 @@ func (in *initiator) open(c *cudadrv.Context, r *remoteRegion) error {
 	if err != nil {
 		return err
 	}
+	if err := m.check(r.advertised); err != nil {
+		return errors.Join(err, m.release())
+	}
 	r.mapping = m
 	if fresh {
 		in.opens.opened++

@@ -69,7 +69,7 @@ func (in *initiator) closeRegion(r *remoteRegion) error {
 	err := r.unmap()
 	in.setting.Unlock()
 	if err != nil {
-		return fmt.Errorf("close the peer's GPU memory: %w", err)
+		return fmt.Errorf("%w: close the peer's GPU memory: %w", transport.ErrDevice, err)
 	}
 	return in.send(frame{typ: frameClosed, region: r.ID})
 }

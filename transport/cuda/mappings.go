@@ -15,6 +15,7 @@ import (
 type mapping struct {
 	key   mappingKey
 	base  cudadrv.DevicePointer
+	size  int64 // from base on, in bytes, by this side's driver; 0 where that does not say
 	close func() error
 	took  time.Duration // to open it
 
@@ -95,9 +96,38 @@ func askFor(c *cudadrv.Context, ask func() (*os.File, error)) (*os.File, error) 
 
 func (m *mapping) openHandle() (err error) {
 	c := m.key.context
-	m.base, err = c.OpenHandle(m.key.handle)
+	if m.base, err = c.OpenHandle(m.key.handle); err != nil {
+		return err
+	}
 	m.close = func() error { return c.CloseHandle(m.base) }
-	return err
+	if m.size, err = sizeFrom(c, m.base); err != nil {
+		return errors.Join(err, m.close())
+	}
+	return nil
+}
+
+// sizeFrom returns how many bytes of an allocation there are from an address on, or 0
+// where the driver does not know it: the driver's documentation promises an answer for
+// memory that this process allocated, and says nothing of what it opened.
+func sizeFrom(c *cudadrv.Context, at cudadrv.DevicePointer) (int64, error) {
+	base, size, err := c.AddressRange(at)
+	switch {
+	case errors.Is(err, cudadrv.InvalidValue), errors.Is(err, cudadrv.NotFound), errors.Is(err, cudadrv.NotSupported):
+		return 0, nil
+	case err != nil:
+		return 0, err
+	}
+	return size - int64(at-base), nil
+}
+
+// check refuses a region that does not lie in the mapping. What the peer says of the
+// allocation's size is not asked: another region of it may have said otherwise.
+func (m *mapping) check(a advertised) error {
+	if m.size > 0 && a.Offset > m.size-a.Size {
+		return fmt.Errorf("open the peer's GPU memory: region %d: %d bytes at offset %d of an allocation that is of %d here: %w",
+			a.ID, a.Size, a.Offset, m.size, transport.ErrProtocol)
+	}
+	return nil
 }
 
 func (m *mapping) openDescriptor(file *os.File, size int64) error {
@@ -105,7 +135,7 @@ func (m *mapping) openDescriptor(file *os.File, size int64) error {
 	if err != nil {
 		return err
 	}
-	m.base, m.close = i.Pointer, i.Close
+	m.base, m.size, m.close = i.Pointer, size, i.Close
 	return nil
 }
 

@@ -225,9 +225,22 @@ func TestWithdrawals(t *testing.T) {
 	if r.acquire() {
 		t.Error("a transfer may use a region that is withdrawn")
 	}
+	if err := in.hear(message{Withdraw: 3}); err != nil { // a target that asks again is told no sooner
+		t.Error(err)
+	}
+	if err := in.hear(message{Withdraw: 10}); err != nil {
+		t.Error(err)
+	}
+	if m := heard(t, peer); m.Withdrawn != 10 {
+		t.Errorf("with a transfer under way, the target hears %+v", m)
+	}
 	in.release(r) // the transfer that used it ends, and with it the wait
 	if m := heard(t, peer); m.Withdrawn != 3 {
 		t.Errorf("the target hears %+v", m)
+	}
+	in.wg.Wait()
+	if _, ok := in.remotes.byID[3]; ok {
+		t.Error("a region that was let go of is known still")
 	}
 }
 

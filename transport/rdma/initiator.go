@@ -67,17 +67,32 @@ func (in *initiator) start() {
 func (in *initiator) hear(m message) error {
 	in.remotes.Lock()
 	r := in.remotes.byID[m.Withdraw]
-	delete(in.remotes.byID, m.Withdraw)
 	in.remotes.Unlock()
 	if r == nil { // never imported here, so never used
 		return in.socket.Send(message{Withdrawn: m.Withdraw})
 	}
+	if !r.withdraw() {
+		return nil // release answers, or has
+	}
+	return in.letGo(r)
+}
+
+// withdraw allows no new use of a remote region. It reports whether the target may be told
+// so now: once, and not while a transfer uses it.
+func (r *remote) withdraw() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	before := r.withdrawn
 	r.withdrawn = true
-	if r.uses > 0 {
-		return nil // release answers
-	}
+	return !before && r.uses == 0
+}
+
+// letGo forgets a withdrawn region and tells the target. Until then it is known, so that
+// the target is not told too early if it asks again.
+func (in *initiator) letGo(r *remote) error {
+	in.remotes.Lock()
+	delete(in.remotes.byID, r.ID)
+	in.remotes.Unlock()
 	return in.socket.Send(message{Withdrawn: r.ID})
 }
 
@@ -100,7 +115,7 @@ func (in *initiator) release(r *remote) {
 	if answer { // not here, where the engine is held, which must not wait for a socket
 		in.wg.Go(func() {
 			// If it cannot be sent, the target has gone.
-			_ = in.socket.Send(message{Withdrawn: r.ID})
+			_ = in.letGo(r)
 		})
 	}
 }
@@ -300,7 +315,7 @@ func (in *initiator) delivered(e ucx.Event) {
 		s.localAt = at
 	}
 	if err := in.checkUsed(s); err != nil {
-		in.fail(err)
+		in.fail(transport.Classify(err, transport.ErrLocal))
 		return // the end of the connection fails it with the rest
 	}
 	in.counts.moved(s.bytes, s.read)

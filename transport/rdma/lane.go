@@ -201,6 +201,17 @@ func (ls lanes) outside(f family) []string {
 	return out
 }
 
+// devices lists those of the lanes that carry data, each once.
+func (ls lanes) devices() []string {
+	var out []string
+	for _, l := range ls.all {
+		if ls.carries(l) && !slices.Contains(out, l.device) {
+			out = append(out, l.device)
+		}
+	}
+	return out
+}
+
 // names lists the lanes that carry data.
 func (ls lanes) names() []string {
 	var out []string

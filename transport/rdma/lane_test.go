@@ -268,3 +268,12 @@ func FuzzParseLanes(f *testing.F) {
 		}
 	})
 }
+
+// TestDevicesOfLanes: of several rails each device counts, and once.
+func TestDevicesOfLanes(t *testing.T) {
+	for text, want := range map[string][]string{textTwoRails: {"lo", "eth0"}, textVerbs: {"rxe0:1"}, textTCP: {"lo"}} {
+		if got := parsed(t, text).devices(); !slices.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+	}
+}

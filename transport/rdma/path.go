@@ -3,11 +3,7 @@ package rdma
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"kvbench/internal/hostinfo"
 	"kvbench/internal/ucx"
@@ -41,6 +37,9 @@ func (c *connection) checkLane(op ucx.Op, native bool) error {
 	}
 	devices, _ := rdmaDevices()
 	behind, software := portBehind(devices, u.device)
+	if behind != nil && len(ls.devices()) > 1 {
+		behind.BytesPerSecond = 0 // of several rails together it is not known
+	}
 	c.lane.Store(&laneUse{used: u, all: ls.names(), software: software, port: behind})
 	return nil
 }
@@ -84,88 +83,12 @@ func (c *connection) Path() transport.Path {
 	p.Lane, p.Device, p.Protocol = u.String(), u.device, u.protocol
 	p.Emulated, p.SoftwareDevice, p.Port = u.emulated || u.software, u.software, u.port
 	p.Details["lanes"] = u.all
-	p.Counters.PortBytes, p.Counters.PayloadBytes, p.Details["port_counters"] = c.counts.read()
+	p.Counters.PayloadBytes = c.counts.payload.Load()
+	counts := c.counts.read(p.Counters.PayloadBytes)
+	p.Counters.PortBytes, p.Counters.PortCounted = counts.bytes, counts.counted
+	p.Details["port_counters"] = counts.all
+	if counts.idle {
+		p.Details["port_counters_idle"] = true
+	}
 	return p
-}
-
-// portMeter holds what RDMA ports have counted since the connection began beside
-// what was moved. Ports of other devices are not in it.
-type portMeter struct {
-	payload  atomic.Int64
-	received atomic.Bool // the data comes to this side
-	mu       sync.Mutex
-	ports    []meteredPort
-}
-
-type meteredPort struct {
-	device string
-	number int
-	mtu    int // of a software device, which counts packets
-	before hostinfo.PortCounters
-}
-
-// start begins to count at the ports behind lanes, such as rc_mlx5/mlx5_0:1.
-func (m *portMeter) start(lanes []string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	devices, _ := rdmaDevices()
-	for _, name := range lanes {
-		_, name, _ = strings.Cut(name, "/")
-		for _, p := range portsOf(devices, name) {
-			known := slices.ContainsFunc(m.ports, func(o meteredPort) bool { return o.device == p.device.Name && o.number == p.Number })
-			before, err := hostinfo.ReadPortCounters(p.device.Name, p.Number)
-			if known || err != nil {
-				continue // without counters nothing is claimed
-			}
-			m.ports = append(m.ports, meteredPort{p.device.Name, p.Number, p.MTU, before})
-		}
-	}
-}
-
-// moved counts delivered payload and says which way it went.
-func (m *portMeter) moved(bytes int64, received bool) {
-	m.payload.Add(bytes)
-	m.received.Store(received)
-}
-
-// counterLifespan is how old the kernel's answer may be (hw_counters/lifespan).
-const counterLifespan = 20 * time.Millisecond
-
-// read returns the bytes that the ports counted, or 0, the payload, and every counter.
-func (m *portMeter) read() (port, payload int64, all map[string]hostinfo.PortCounters) {
-	payload = m.payload.Load()
-	if port, all = m.look(); port > 0 && port < payload {
-		time.Sleep(counterLifespan)
-		port, all = m.look()
-	}
-	return port, payload, all
-}
-
-func (m *portMeter) look() (bytes int64, all map[string]hostinfo.PortCounters) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	all = make(map[string]hostinfo.PortCounters)
-	for _, p := range m.ports {
-		now, err := hostinfo.ReadPortCounters(p.device, p.number)
-		if err != nil {
-			return 0, all // a port went away: nothing is claimed
-		}
-		d := now.Sub(p.before)
-		all[fmt.Sprintf("%s:%d", p.device, p.number)] = d
-		bytes += portBytes(d, p.mtu, m.received.Load())
-	}
-	return bytes, all
-}
-
-// portBytes is what a port counted in one direction: its bytes, or the most that
-// its packets can have held.
-func portBytes(c hostinfo.PortCounters, mtu int, received bool) int64 {
-	bytes, packets := "port_xmit_bytes", "sent_pkts"
-	if received {
-		bytes, packets = "port_rcv_bytes", "rcvd_pkts"
-	}
-	if n, ok := c.Port[bytes]; ok {
-		return int64(n)
-	}
-	return int64(c.Hardware[packets]) * int64(mtu)
 }

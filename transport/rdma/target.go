@@ -17,7 +17,7 @@ type target struct {
 	notices notices
 
 	mu        sync.Mutex
-	withdrawn map[uint32]chan struct{} // regions whose end the initiator has yet to confirm
+	withdrawn map[uint32]chan struct{} // by region, closed when the initiator has confirmed its end
 }
 
 var _ transport.Target = (*target)(nil)
@@ -34,13 +34,21 @@ func (t *target) start() { t.connection.start(t.hear, func() {}) }
 func (t *target) hear(m message) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	done := t.withdrawn[m.Withdrawn]
-	if done == nil {
+	confirmed := t.withdrawn[m.Withdrawn]
+	if confirmed == nil || isClosed(confirmed) {
 		return fmt.Errorf("withdrawal of region %d confirmed, which was not asked for: %w", m.Withdrawn, transport.ErrProtocol)
 	}
-	delete(t.withdrawn, m.Withdrawn)
-	close(done)
+	close(confirmed)
 	return nil
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // Advertise implements transport.Target.
@@ -63,36 +71,57 @@ func (t *target) Advertise(regions ...transport.Region) (transport.Advertisement
 }
 
 // Deregister implements transport.Endpoint. Memory that the initiator can reach by
-// itself is given up only once the initiator has promised to use it no more.
+// itself is given up only once the initiator has promised to use it no more, or the
+// connection has ended.
 func (t *target) Deregister(r transport.Region) error {
 	t.regions.mu.Lock()
 	known := t.regions.byID[r.ID]
 	advertised := known != nil && known.advertised
 	t.regions.mu.Unlock()
-	if advertised && t.Err() == nil {
-		if err := t.withdraw(r.ID); err != nil {
+	if advertised {
+		if err := t.takeBack(r.ID); err != nil {
 			return err
 		}
 	}
 	return t.deregister(r.ID)
 }
 
-func (t *target) withdraw(id uint32) error {
-	done := make(chan struct{})
-	t.mu.Lock()
-	t.withdrawn[id] = done
-	t.mu.Unlock()
-	if err := t.socket.Send(message{Withdraw: id}); err != nil {
-		return err
-	}
+// takeBack waits until the initiator has confirmed the end of a region. What is on its way
+// when the connection begins to end may arrive until it has ended.
+func (t *target) takeBack(id uint32) error {
+	confirmed := t.withdraw(id)
 	select {
-	case <-done:
+	case <-confirmed:
+		t.mu.Lock()
+		delete(t.withdrawn, id)
+		t.mu.Unlock()
 		return nil
-	case <-t.closing:
-		return nil // the connection's end ends the use of its memory
+	case <-t.dead:
+		return nil
 	case <-time.After(t.cfg.PeerTimeout):
 		return fmt.Errorf("withdraw region %d: the initiator still uses it: %w", id, transport.ErrBusy)
 	}
+}
+
+// withdraw asks the initiator once, however often it is called, to use a region no more.
+// What it returns is closed when the initiator has confirmed that.
+func (t *target) withdraw(id uint32) (confirmed <-chan struct{}) {
+	t.mu.Lock()
+	asked := t.withdrawn[id]
+	if asked != nil {
+		t.mu.Unlock()
+		return asked
+	}
+	made := make(chan struct{})
+	t.withdrawn[id] = made
+	t.mu.Unlock()
+	if t.Err() != nil {
+		return made // it is being told of the end of everything
+	}
+	if err := t.socket.Send(message{Withdraw: id}); err != nil {
+		t.fail(err)
+	}
+	return made
 }
 
 // happened takes an event, with the engine held.
@@ -111,13 +140,13 @@ func (t *target) happened(e ucx.Event) {
 		op := t.servedBy(n.Op)
 		native := op == ucx.ActiveMessage || !t.family.ownMemory || t.reachable()
 		if err := t.checkLane(op, native); err != nil {
-			t.fail(err)
+			t.fail(transport.Classify(err, transport.ErrLocal))
 			return
 		}
 	}
 	t.counts.moved(n.Bytes, n.Op == transport.Write)
 	if !t.notices.put(n) {
-		t.fail(fmt.Errorf("%d notices that nobody took: %w", maxNotices, transport.ErrQueueFull))
+		t.fail(transport.Classify(fmt.Errorf("%d notices that nobody took: %w", maxNotices, transport.ErrQueueFull), transport.ErrLocal))
 	}
 }
 

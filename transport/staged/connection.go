@@ -189,8 +189,8 @@ const farewellTime = 100 * time.Millisecond
 // wordTime is how long the peer's reason may come after the end of the inner connection.
 const wordTime = 500 * time.Millisecond
 
-// Err returns why the connection ended, or nil: ErrClosed, or what wraps ErrPeer
-// or ErrDevice.
+// Err returns why the connection ended, or nil: ErrClosed, or what wraps ErrPeer,
+// ErrDevice or ErrLocal.
 func (c *connection) Err() error {
 	if c.ctx.Err() == nil {
 		return nil

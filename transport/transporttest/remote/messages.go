@@ -53,7 +53,7 @@ type Response struct {
 
 // sentinels are the errors that a Failure keeps its likeness to.
 var sentinels = []error{
-	transport.ErrUnavailable, transport.ErrUnsupported, transport.ErrClosed, transport.ErrPeer, transport.ErrDevice, transport.ErrProtocol,
+	transport.ErrUnavailable, transport.ErrUnsupported, transport.ErrClosed, transport.ErrPeer, transport.ErrDevice, transport.ErrLocal, transport.ErrProtocol,
 	transport.ErrQueueFull, transport.ErrRegion, transport.ErrBounds, transport.ErrBusy,
 	context.DeadlineExceeded, context.Canceled, io.EOF,
 }
