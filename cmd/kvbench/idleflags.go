@@ -34,10 +34,20 @@ func (s settings) given(name string) bool { return !s.is(name, "", "false") }
 
 // onlyNVLink reports whether every link that is named is one without headers to count.
 func (s settings) onlyNVLink() bool {
+	return !s.anyLink(func(k model.LinkKind) bool { return k != model.NVLink })
+}
+
+// noEthernet reports whether no link that is named is Ethernet.
+func (s settings) noEthernet() bool {
+	return !s.anyLink(func(k model.LinkKind) bool { return k == model.Ethernet })
+}
+
+// anyLink reports whether a link that is named, or is none, is of a kind.
+func (s settings) anyLink(is func(model.LinkKind) bool) bool {
 	names := strings.Split(strings.Trim(s.text("link"), "[]"), ",")
-	return !slices.ContainsFunc(names, func(name string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
 		l, err := model.ParseLink(name)
-		return err != nil || l.Kind != model.NVLink
+		return err != nil || is(l.Kind)
 	})
 }
 
@@ -180,6 +190,21 @@ var idleFlags = []idle{
 	},
 	{
 		nil, []string{"mtu"},
+		func(s settings) bool { return !s.is("framing", "auto", "shaped") },
+		"beside a --framing that does not come from it: leave one of the two out",
+	},
+	{
+		[]string{"predict"}, []string{"transport"},
+		func(s settings) bool { return s.is("transport", "cuda") },
+		"in a prediction, which takes what joins two GPUs as a link: add --link, such as nvlink4 or pcie5x16",
+	},
+	{
+		[]string{"predict"}, []string{"transport"},
+		func(s settings) bool { return s.is("transport", "rdma") && s.noEthernet() },
+		"on links that are no Ethernet, which are counted as what they are: leave it out",
+	},
+	{
+		[]string{"predict"}, []string{"transport"},
 		func(s settings) bool { return !s.is("framing", "auto", "shaped") },
 		"beside a --framing that does not come from it: leave one of the two out",
 	},

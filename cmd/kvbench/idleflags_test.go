@@ -147,7 +147,7 @@ func TestEveryFlagCounts(t *testing.T) {
 		"model": "opt-66b", "context": "2K", "kv-dtype": "fp8", "layers": "0-9", "tp": "2", "tp-decode": "2", "pp": "2", "pp-decode": "2",
 		"rank": "0:2", "layout": "paged", "block-tokens": "32", "block-order": "hnd", "cross-layer": "true", "fragmentation": "0.5",
 		"mtu": "9000", "framing": "off", "alpha": "0.1", "gamma": "0.001", "prefill": "1s", "gpu": "h100", "gpus": "4", "mfu": "0.3", "gpu-fp8": "true",
-		"link": "25gbe", "fit": fit, "rate": "1/s", "overlap": "layer", "saved": "1ms", "sweep": "rate", "format": "csv", "list": "true",
+		"link": "25gbe", "transport": "rdma", "fit": fit, "rate": "1/s", "overlap": "layer", "saved": "1ms", "sweep": "rate", "format": "csv", "list": "true",
 	}
 	// The order inside a block matters where a block's heads go to several ranks, and
 	// the rank pair where pairs move unlike bytes: 80 layers in three stages.

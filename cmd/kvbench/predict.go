@@ -51,7 +51,7 @@ func (a *app) predictCommand() *cobra.Command {
 	f.prefill.register(cmd, "how long a prefill takes, such as 500ms, or auto: computed, from --gpu")
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.links, "link", defaultLinks, linkHelp)
-	flags.StringVar(&f.transport, "transport", "tcp", "what the links carry: tcp, rdma (RoCEv2 where the link is Ethernet), or cuda")
+	flags.StringVar(&f.transport, "transport", "tcp", "what links of Ethernet carry: tcp, or rdma (RoCEv2)")
 	flags.StringVar(&f.fit, "fit", "", "a run record: predict with what it measured of its path, in place of or beside --link")
 	flags.StringVar(&f.rate, "rate", "", "requests a second that share the link, such as 10/s: adds utilization and waits")
 	flags.StringVar(&f.overlap, "overlap", "none", "none: a request moves after its prefill; layer: each layer as it is made")

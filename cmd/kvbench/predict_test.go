@@ -136,8 +136,8 @@ func TestPredictTransport(t *testing.T) {
 		{[]string{"--link", "100gbe"}, bytes / (12.5e9 * 1448 / 1538), "TCP with timestamps at MTU 1500"},
 		{[]string{"--link", "100gbe", "--transport", "rdma"}, bytes / (12.5e9 * 4096 / 4178), "RoCEv2 at RoCE MTU 4096"},
 		{[]string{"--link", "100Gbit/s", "--transport", "rdma", "--mtu", "1500"}, bytes / (12.5e9 * 1024 / 1106), "RoCEv2 at RoCE MTU 1024"},
-		{[]string{"--link", "ib-ndr", "--transport", "rdma"}, bytes / (50e9 * 4096 / 4122), "InfiniBand at MTU 4096"},
-		{[]string{"--link", "nvlink4", "--transport", "cuda"}, bytes / 450e9, "line rate"},
+		{[]string{"--link", "ib-ndr"}, bytes / (50e9 * 4096 / 4122), "InfiniBand at MTU 4096"},
+		{[]string{"--link", "100gbe", "--transport", "rdma", "--framing", "shaped"}, bytes / (12.5e9 * 4096 / 4154), "as a traffic shaper counts it"},
 	} {
 		args := append([]string{"predict", "--model", "llama-2-70b", "--context", "128"}, c.flags...)
 		if got := kvbench(t, append(args, "--format", "json")...).rows(t)[0]["transfer_seconds"].(float64); !within(got, c.seconds, 1e-6) {
@@ -147,8 +147,12 @@ func TestPredictTransport(t *testing.T) {
 			t.Errorf("%v: the text does not say %q:\n%s", c.flags, c.says, text)
 		}
 	}
-	kvbench(t, "predict", "--transport", "carrier-pigeon").want(t, exitUsage, "choose tcp, rdma or cuda")
+	kvbench(t, "predict", "--transport", "carrier-pigeon").want(t, exitUsage, "choose tcp or rdma")
 	kvbench(t, "predict", "--link", "100gbe", "--transport", "rdma", "--mtu", "300").want(t, exitUsage, "no RoCE packet")
+	kvbench(t, "predict", "--link", "ib-ndr", "--transport", "rdma").want(t, exitUsage, "no Ethernet")
+	kvbench(t, "predict", "--transport", "cuda").want(t, exitUsage, "add --link, such as nvlink4")
+	kvbench(t, "predict", "--transport", "rdma", "--framing", "off").want(t, exitUsage, "leave one of the two out")
+	launch{env: []string{"KVBENCH_TRANSPORT=cuda"}}.start(t, "predict").end(promptly).want(t, exitDone)
 	kvbench(t, "predict", "--fit", calibratedRun(t, steady), "--transport", "rdma").want(t, exitUsage, "no effect on a fit")
 }
 
