@@ -10,6 +10,7 @@ import (
 	"kvbench/internal/hostinfo"
 	"kvbench/internal/units"
 	"kvbench/model"
+	"kvbench/payload"
 	"kvbench/results"
 	"kvbench/transport"
 )
@@ -24,6 +25,9 @@ type Judge struct {
 // calibration's samples, and the histograms of its cells. It returns an error
 // where the record cannot be judged: it is incomplete, or contradicts itself.
 func Recheck(run *results.Run, j Judge) error {
+	if l := run.Link; run.Transport.Name == "" || l != nil && !(l.BytesPerSecond > 0 && l.FramingFactor > 0) {
+		return errors.New("check run: the record names no transport, or a link without a rate; it was changed, or is damaged: run it again")
+	}
 	if !run.Complete {
 		return fmt.Errorf("check run: it ended early (%s), so there is no verdict; run it again", run.Incomplete)
 	}
@@ -32,6 +36,8 @@ func Recheck(run *results.Run, j Judge) error {
 		f := *run.Fit
 		f.Notes = nil
 		fit = refit(&f)
+		f.Notes = run.Fit.Notes
+		run.Fit = &f // what is printed is what is judged by
 	}
 	for i := range run.Cells {
 		if err := recheckCell(&run.Cells[i], specOf(run), fit); err != nil {
@@ -64,6 +70,8 @@ func recheckCell(c *results.Cell, spec *model.Cost, fit *model.Fit) error {
 		{c.Latency.Layer.Count != c.Requests*int64(c.Layers), fmt.Sprintf("%d requests of %d layers, but times of %d layers", c.Requests, c.Layers, c.Latency.Layer.Count)},
 		{c.Layers < 1 || c.Bytes < 1 || c.Descriptors < c.Layers, fmt.Sprintf("%d bytes in %d layers and %d descriptors", c.Bytes, c.Layers, c.Descriptors)},
 		{!agree(c.Goodput*c.BusySeconds, float64(c.Bytes)*float64(c.Requests)), fmt.Sprintf("%d requests of %d bytes, but %.4g bytes/s over %.4g s", c.Requests, c.Bytes, c.Goodput, c.BusySeconds)},
+		{c.Verify.Mismatched < 0 || c.Verify.Checked < c.Verify.Mismatched, fmt.Sprintf("%d blocks wrong of %d", c.Verify.Mismatched, c.Verify.Checked)},
+		{c.Verify.Mode != payload.VerifyNone && c.Verify.Checked == 0, fmt.Sprintf("verification %q that checked nothing", c.Verify.Mode)},
 		{c.Predicted.Fit != nil && fit == nil, "a prediction by a fit that the record does not hold"},
 		{c.Predicted.Spec != nil && spec == nil, "a prediction by a link that the record does not name"},
 	} {
@@ -172,6 +180,10 @@ func evidence(run *results.Run, c *results.Cell, fit *model.Fit) model.Evidence 
 		Transfers:             c.Layers,
 		Descriptors:           c.Descriptors,
 		Bytes:                 c.Bytes,
+	}
+	// What goes over the loopback's interface goes through the kernel's TCP.
+	if e.SameHost && run.Transport.Device == run.Producer.Host.Device.Name {
+		e.Copies = 2
 	}
 	e.DeviceName, e.DeviceBytesPerSecond = slower(carriers(run))
 	counters := run.Transport.Counters

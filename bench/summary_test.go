@@ -95,7 +95,7 @@ func outcomeOf(t *testing.T, record *Record) *Outcome {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Outcome{Plan: plan, Started: time.Unix(1700000000, 0), Cells: []CellOutcome{{cell: &cells[0], Record: record, Complete: true, Warmup: 3, ProducerCPU: 0.5, ConsumerCPU: 0.25}}}
+	return &Outcome{Plan: plan, Started: time.Unix(1700000000, 0), Cells: []CellOutcome{{cell: &cells[0], Record: record, Complete: true, Verify: payload.Verdict{Checked: 160}, Warmup: 3, ProducerCPU: 0.5, ConsumerCPU: 0.25}}}
 }
 
 // gigabit is 1 Gbit/s less TCP's headers at MTU 1500: 125e6·1448/1538 = 117.685e6 B/s.

@@ -24,6 +24,7 @@ type Evidence struct {
 	StreamRates []StreamRate
 
 	SameHost               bool    // loopback or shared memory: copies, not a wire
+	Copies                 int     // of each byte by the processors of both ends, through the kernel; 0: not known
 	CopyBytesPerSecond     float64 // memory copy of one core of this host
 	Lanes                  int     // streams of all requests in flight, each with a thread at either end
 	Producer, Consumer     Processor

@@ -13,8 +13,9 @@ type Processor struct {
 }
 
 // memory looks how much of two busy ends' time goes in copying. TCP on one host
-// copies each byte twice, into the kernel and out of it; a core copies at
-// CopyBytesPerSecond when it does nothing else.
+// copies each byte twice, into the kernel and out of it; what shared memory copies
+// depends on who places the bytes. A core copies at CopyBytesPerSecond when it does
+// nothing else.
 func (e Evidence) memory() (f Finding) {
 	used := e.Producer.Cores + e.Consumer.Cores
 	if _, busy := e.processors(); busy && e.copyCores() >= copyShare*used {
@@ -30,7 +31,7 @@ func (e Evidence) copyCores() float64 {
 	if !e.SameHost || e.CopyBytesPerSecond <= 0 {
 		return 0
 	}
-	return 2 * e.GoodputBytesPerSecond / e.CopyBytesPerSecond
+	return float64(e.Copies) * e.GoodputBytesPerSecond / e.CopyBytesPerSecond
 }
 
 func (e Evidence) cpu() (f Finding) {

@@ -21,7 +21,7 @@ func onWire(change func(*Evidence)) Evidence {
 // onHost is a cell over the loopback of a host with two CPUs whose cores copy 7 GB/s.
 func onHost(goodput, producer, consumer float64) func(*Evidence) {
 	return func(e *Evidence) {
-		e.SameHost, e.GoodputBytesPerSecond, e.CopyBytesPerSecond = true, goodput, 7e9
+		e.SameHost, e.Copies, e.GoodputBytesPerSecond, e.CopyBytesPerSecond = true, 2, goodput, 7e9
 		e.Producer, e.Consumer = Processor{producer, 2}, Processor{consumer, 2}
 	}
 }
@@ -80,6 +80,7 @@ func TestLimiters(t *testing.T) {
 		// 2·2.4/7 is 0.69 of the 1.83 cores in use; 2·3.5/7 is 1 of 1.8.
 		{"loopback, mostly TCP", LimiterCPU, "0.69 of a core of that is copying", 5, onHost(2.4e9, 0.91, 0.92)},
 		{"loopback, mostly copies", LimiterMemory, "takes 1.00 of the 1.80 cores", 3, onHost(3.5e9, 0.9, 0.9)},
+		{"shared memory, whose copies are not known", LimiterCPU, "for 1 lane(s); more", 3, func(e *Evidence) { useless(e); onHost(3.5e9, 0.9, 0.9)(e); e.Copies = 0 }},
 		{"loopback, four streams on two cores", LimiterCPU, "for 4 lane(s)", 5, func(e *Evidence) { onHost(1.5e9, 0.88, 0.9)(e); e.Lanes = 4 }},
 		{"loopback, idle", LimiterUnexplained, "no wire is between them: the producer's process uses 0.40 cores", 5, onHost(3.5e9, 0.4, 0.4)},
 		{"a slower path", LimiterPath, "at most 40 Gbit/s however large the transfer; the link 10GB/s is 80 Gbit/s; whether more streams carry more was not tried", 2, func(e *Evidence) { e.PathBytesPerSecond = 5e9 }},

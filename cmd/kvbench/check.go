@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"fmt"
+
 	"github.com/spf13/cobra"
 
 	"kvbench/bench"
@@ -24,7 +27,7 @@ func (a *app) checkCommand() *cobra.Command {
 			if err := checkFormat(format); err != nil {
 				return err
 			}
-			record, err := results.ReadFile(args[0])
+			record, err := readRecord(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -43,4 +46,23 @@ func (a *app) checkCommand() *cobra.Command {
 	f.registerJudge(cmd)
 	registerFormat(cmd, &format)
 	return cmd
+}
+
+// readRecord reads a record, for which it may wait without end where the file is a pipe.
+func readRecord(ctx context.Context, path string) (*results.Run, error) {
+	type read struct {
+		record *results.Run
+		err    error
+	}
+	done := make(chan read, 1)
+	go func() {
+		record, err := results.ReadFile(path)
+		done <- read{record, err}
+	}()
+	select {
+	case r := <-done:
+		return r.record, r.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("read %s: interrupted", path)
+	}
 }

@@ -129,9 +129,13 @@ func (a *app) announce(addr *net.TCPAddr, f *consumerFlags, secure bool) {
 	if addr.IP.IsLoopback() {
 		return
 	}
-	extra := ""
-	if f.token != "" {
-		extra += " --token " + f.token
+	extra, with := "", ""
+	switch {
+	case f.token == "":
+	case fromVariable("token", f.token): // kept off command lines, and out of what is printed
+		with = " with the same " + variable("token")
+	default:
+		extra += " --token " + quoted(f.token)
 	}
 	if secure {
 		extra += " --tls-ca CA.pem"
@@ -139,13 +143,24 @@ func (a *app) announce(addr *net.TCPAddr, f *consumerFlags, secure bool) {
 	if f.tls.ca != "" { // which producers' certificates must come from
 		extra += " --tls-cert CERT.pem --tls-key KEY.pem"
 	}
-	fmt.Fprintf(a.out, "on the prefill host, run:\n")
+	fmt.Fprintf(a.out, "on the prefill host, run%s:\n", with)
 	for _, host := range reachable(addr) {
 		fmt.Fprintf(a.out, "  kvbench producer --connect %s%s\n", net.JoinHostPort(host, fmt.Sprint(addr.Port)), extra)
 	}
 	if f.insecure && f.token == "" {
 		fmt.Fprintf(a.err, "warning: no token: anyone who reaches %s can use this host's memory\n", addr)
 	}
+}
+
+// quoted is a word as a shell reads it.
+func quoted(word string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./+=:@%,", r)
+	}
+	if word != "" && strings.TrimFunc(word, plain) == "" {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 // reachable lists the hosts under which a listener can be dialled from elsewhere.

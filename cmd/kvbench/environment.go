@@ -36,6 +36,13 @@ func fromEnvironment(flags *pflag.FlagSet) (set []string, err error) {
 	return set, errors.Join(errs...)
 }
 
+// fromVariable reports whether a flag's value stands in the environment, where it may be
+// meant for other commands.
+func fromVariable(flag, value string) bool {
+	v, ok := os.LookupEnv(variable(flag))
+	return ok && v == value
+}
+
 // refuseUnknownVariables finds what is set for kvbench and is no flag of any command:
 // most likely a flag that was misspelt. Flags of other commands are set for those.
 func refuseUnknownVariables(root *cobra.Command) error {

@@ -12,6 +12,7 @@ import (
 
 	"kvbench/bench"
 	"kvbench/model"
+	"kvbench/payload"
 	"kvbench/results"
 )
 
@@ -74,7 +75,7 @@ func specRun(t testing.TB) *results.Run {
 			Requests: 10, Concurrency: 1, Complete: true, Goodput: 335544320 / 0.02945, BusySeconds: 0.2945,
 			Latency:   results.Latencies{Response: latency(service), Service: latency(service), Layer: latency(layer), FirstLayer: latency(layer), Exposed: latency(service), Post: latency(layer), AckRTT: latency(layer)},
 			Predicted: results.Predictions{Spec: &results.Prediction{Seconds: seconds, SecondsLow: seconds, SecondsHigh: seconds}},
-			Verify:    results.Verification{Mode: "stamp"},
+			Verify:    results.Verification{Mode: "stamp", Verdict: payload.Verdict{Checked: 1600}},
 		}},
 	}
 	run.Producer.Host.Hostname, run.Consumer.Host.Hostname = "prefill", "decode"
@@ -215,8 +216,16 @@ func TestCheckRefuses(t *testing.T) {
 		"requests": {`"requests": 10`, `"requests": 500`},
 		"layers":   {`"layers": 80`, `"layers": 8`},
 		"link":     {`"link": {`, `"old_link": {`},
+		"wrong":    {`"mismatched": 0`, `"mismatched": -2`},
+		"checked":  {`"checked": `, `"checked": 0, "old": `},
 	} {
 		kvbench(t, "check", changed(name+".json", change[0], change[1])).want(t, exitFailed, "contradicts itself", "run it again")
+	}
+	for name, change := range map[string][2]string{
+		"transport": {`"transport": {`, `"transport": null, "old": {`},
+		"rate":      {`"bytes_per_second": `, `"bytes_per_second": 0, "old": `},
+	} {
+		kvbench(t, "check", changed(name+".json", change[0], change[1])).want(t, exitFailed, "names no transport, or a link without a rate", "run it again")
 	}
 	corrupt := changed("corrupt.json", `"mismatched": 0`, `"mismatched": 3`)
 	kvbench(t, "check", corrupt).want(t, exitCorrupt, "data arrived wrong")

@@ -120,6 +120,7 @@ func (f *predictFlags) prepare() (*forecast, []payload.Spec, error) {
 		return nil, nil, err
 	}
 	p.rates = []float64{rate}
+	f.passOver()
 	if p.prefill, err = f.prefill.times(specs[0].Geometry); err != nil {
 		return nil, nil, err
 	}
@@ -136,6 +137,23 @@ func (f *predictFlags) prepare() (*forecast, []payload.Spec, error) {
 		p.table.Notes = append(p.table.Notes, p.prefill.basis)
 	}
 	return p, specs, nil
+}
+
+// passOver leaves out what the environment asks of a prefill, for runs, where this
+// prediction has none.
+func (f *predictFlags) passOver() {
+	if f.prefill.gpu == "" && f.prefill.prefill == "auto" && fromVariable("prefill", "auto") {
+		f.prefill.prefill = ""
+	}
+	if f.prefill.gpu != "" || f.prefill.prefill != "" {
+		return
+	}
+	if fromVariable("overlap", f.overlap) {
+		f.overlap = "none"
+	}
+	if fromVariable("saved", f.saved) {
+		f.saved = ""
+	}
 }
 
 func doublings(from, to int64) (list []string) {

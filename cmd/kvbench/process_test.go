@@ -331,3 +331,15 @@ func TestResultReplaces(t *testing.T) {
 	start(t, with(append([]string{"loopback"}, small...), "--out", out)...).end(patience).want(t, exitDone)
 	readRun(t, out)
 }
+
+// TestCheckOfAPipe: a record for which nobody writes is waited for until a signal comes.
+func TestCheckOfAPipe(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "record")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Skipf("no pipes with a name here: %v", err)
+	}
+	p := start(t, "check", pipe)
+	intoTheRun() // until it waits; before, a signal ends it in the system's way
+	p.signal(os.Interrupt)
+	p.end(promptly).want(t, exitFailed, "interrupted")
+}

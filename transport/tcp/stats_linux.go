@@ -43,3 +43,14 @@ func (s *stream) acknowledged() int64 {
 	}
 	return int64(info.Bytes_acked)
 }
+
+// tcpClose is the state of a connection that the kernel has given up: TCP_CLOSE of
+// include/net/tcp_states.h. One whose peer has closed it waits to be closed here.
+const tcpClose = 7
+
+// givenUp reports whether the kernel gave the connection up: after a reset, or because
+// the peer's host did not answer.
+func (s *stream) givenUp() bool {
+	info, _, _ := s.tcpInfo()
+	return info != nil && info.State == tcpClose
+}

@@ -76,9 +76,13 @@ func (s *stream) shut() {
 	s.conn.Close()
 }
 
-// peerError says that the peer has gone, from what a read or write returned.
-func peerError(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+// peerError says that the peer has gone, from what a read or write returned. The
+// kernel tells one caller why it gave a connection up, and any other that it has ended.
+func (s *stream) peerError(err error) error {
+	switch ended := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF); {
+	case ended && s.givenUp():
+		return fmt.Errorf("%w: the connection timed out or was reset", transport.ErrPeer)
+	case ended:
 		return fmt.Errorf("%w: it closed the connection", transport.ErrPeer)
 	}
 	return fmt.Errorf("%w: %w", transport.ErrPeer, err)
@@ -87,7 +91,7 @@ func peerError(err error) error {
 // flush writes the buffers that were added to out.
 func (s *stream) flush(payload, overhead int64) error {
 	if err := s.out.writeAll(); err != nil {
-		return peerError(err)
+		return s.peerError(err)
 	}
 	s.sent.add(payload, overhead)
 	return nil
@@ -115,7 +119,7 @@ var spareCores = runtime.NumCPU() >= 4
 // fill reads the buffers that were added to in.
 func (s *stream) fill(payload, overhead int64) error {
 	if err := s.in.readAll(); err != nil {
-		return peerError(err)
+		return s.peerError(err)
 	}
 	s.received.add(payload, overhead)
 	return nil
