@@ -24,13 +24,18 @@ type File struct {
 	mode fs.FileMode // of the file that is there, or that a new one gets
 }
 
+func isLink(path string) bool {
+	_, err := os.Readlink(path)
+	return err == nil
+}
+
 // Create checks that a record can be written to path, without touching what is
 // there. Only a regular file, or a new one, can hold a record.
 func Create(path string) (*File, error) {
 	f := &File{path: path}
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		f.path = target
-	} else if _, errLink := os.Readlink(path); errLink == nil {
+	} else if _, errThere := os.Stat(path); errThere != nil && isLink(path) { // a pipe's link in /proc leads there under no name
 		return nil, fmt.Errorf("write result: %s is a link to nowhere; choose another --out", path)
 	}
 	switch info, err := os.Stat(f.path); {
