@@ -141,11 +141,9 @@ func (j Judge) judgeCell(run *results.Run, c *results.Cell, fit *model.Fit) {
 		if got.Status == model.Fail && c.Verdict.Limiter == "" {
 			e := evidence(run, c, fit)
 			e.MeasuredSeconds = measured.Value
-			if p.name == "spec" {
+			if p.name == "spec" { // the fit's own prediction has its descriptors, device, path and streams already
+				againstLink(&e, run, fit)
 				e.DescriptorSeconds, e.WireSeconds = beyondSpec(c, fit, specOf(run))
-			} else { // the fit's own prediction has its descriptors, device, path and streams already
-				e.LinkName, e.LinkBytesPerSecond, e.DeviceName, e.DeviceBytesPerSecond = "", 0, "", 0
-				e.PathBytesPerSecond, e.StreamRates = 0, nil
 			}
 			f := e.Limiter(got.Ratio.Value)
 			c.Verdict.Limiter, c.Verdict.Evidence = f.Limiter, f.Evidence
@@ -168,7 +166,7 @@ func interval(e results.Estimate) model.Interval {
 	return i
 }
 
-// evidence collects what both ends saw.
+// evidence collects what both ends saw, whatever it is held against.
 func evidence(run *results.Run, c *results.Cell, fit *model.Fit) model.Evidence {
 	e := model.Evidence{
 		GoodputBytesPerSecond: c.Goodput,
@@ -185,7 +183,6 @@ func evidence(run *results.Run, c *results.Cell, fit *model.Fit) model.Evidence 
 	if e.SameHost && run.Transport.Device == run.Producer.Host.Device.Name {
 		e.Copies = 2
 	}
-	e.DeviceName, e.DeviceBytesPerSecond = slower(carriers(run))
 	counters := run.Transport.Counters
 	// On one host nothing is lost, and what counts as sent again was late; and its
 	// reader's window closes whenever copying is the slower side, which processors tell.
@@ -193,22 +190,30 @@ func evidence(run *results.Run, c *results.Cell, fit *model.Fit) model.Evidence 
 		counters = transport.Counters{}
 	}
 	e.Segments, e.Retransmits, e.ReceiveWindowLimited = counters.Packets, counters.Retransmits, counters.ReceiveWindowLimited
-	if run.Link != nil {
-		e.LinkName, e.LinkBytesPerSecond = run.Link.Name, run.Link.BytesPerSecond
-	}
 	if busyPolling := run.Config["busy-poll"] == "true"; c.BusySeconds > 0 && !busyPolling { // a core that spins says nothing
 		e.Producer = model.Processor{Cores: c.CPU.ProducerSeconds / c.BusySeconds, CPUs: run.Producer.Host.CPUs}
 		e.Consumer = model.Processor{Cores: c.CPU.ConsumerSeconds / c.BusySeconds, CPUs: run.Consumer.Host.CPUs}
 	}
 	if fit != nil {
-		e.Cost, e.PathBytesPerSecond = fit.Cost(), fit.Asymptotic().Value
+		e.Cost = fit.Cost()
+	}
+	return e
+}
+
+// againstLink adds what a link is held against: device, path and streams.
+func againstLink(e *model.Evidence, run *results.Run, fit *model.Fit) {
+	e.DeviceName, e.DeviceBytesPerSecond = slower(carriers(run))
+	if run.Link != nil {
+		e.LinkName, e.LinkBytesPerSecond = run.Link.Name, run.Link.BytesPerSecond
+	}
+	if fit != nil {
+		e.PathBytesPerSecond = fit.Asymptotic().Value
 	}
 	if run.Streams != nil {
 		for _, r := range run.Streams.Rates {
 			e.StreamRates = append(e.StreamRates, model.StreamRate{Streams: r.Streams, BytesPerSecond: r.Goodput, FastestPerSecond: r.Fastest})
 		}
 	}
-	return e
 }
 
 // inFlight is how many requests of a cell were on the path at a time, over the time with any.

@@ -81,7 +81,9 @@ func (a Assumptions) SlowerThanLink(o *Outcome) bool {
 	a.Calibration, a.Judge.Against = nil, []string{"spec"}
 	run, err := Summarize(&measured, a, nil)
 	return err == nil && slices.ContainsFunc(run.Cells, func(c results.Cell) bool {
-		return c.Verdict.Status == string(model.Fail) && c.Predicted.Spec != nil && c.Predicted.Spec.Ratio > 1 && !evidence(run, &c, nil).DeviceAccounts()
+		e := evidence(run, &c, nil)
+		againstLink(&e, run, nil)
+		return c.Verdict.Status == string(model.Fail) && c.Predicted.Spec != nil && c.Predicted.Spec.Ratio > 1 && !e.DeviceAccounts()
 	})
 }
 

@@ -306,25 +306,25 @@ func foldsOf(points []point, most int) (fold []int, folds int) {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(points[a].bytes, points[b].bytes) })
-	size, sizes := make([]int, len(points)), 0
+	size, largest := make([]int, len(points)), 0 // counted from the smallest, 0
 	for at, from := 0, 0; at < len(order); at++ {
 		if float64(points[order[at]].bytes) > (1+sameSize)*float64(points[order[from]].bytes) {
 			from = at
-			sizes++
+			largest++
 		}
-		size[order[at]] = sizes
+		size[order[at]] = largest
 	}
-	sizes++
-	inner := sizes - 2
+	inner := largest - 1
+	whole := inner >= leastInnerSizes
 	folds = min(most, len(points))
-	if inner >= leastInnerSizes {
+	if whole {
 		folds = min(folds, inner)
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(points[a].statistic, points[b].statistic) })
 	fold = make([]int, len(points))
 	dealt := 0
 	for _, i := range order {
-		if inner >= leastInnerSizes && size[i] > 0 && size[i] < sizes-1 {
+		if whole && size[i] > 0 && size[i] < largest {
 			fold[i] = (size[i] - 1) % folds
 			continue
 		}

@@ -24,11 +24,6 @@ type File struct {
 	mode fs.FileMode // of the file that is there, or that a new one gets
 }
 
-func isLink(path string) bool {
-	_, err := os.Readlink(path)
-	return err == nil
-}
-
 // Create checks that a record can be written to path, without touching what is
 // there. Only a regular file, or a new one, can hold a record.
 func Create(path string) (*File, error) {
@@ -57,6 +52,11 @@ func Create(path string) (*File, error) {
 		return nil, fmt.Errorf("write result %s: %w; choose another --out", path, err)
 	}
 	return f, nil
+}
+
+func isLink(path string) bool {
+	_, err := os.Readlink(path)
+	return err == nil
 }
 
 // temporary makes a new file beside the record's place, with the mode that the

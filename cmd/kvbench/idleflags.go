@@ -32,6 +32,11 @@ func (s settings) is(name string, values ...string) bool {
 
 func (s settings) given(name string) bool { return !s.is(name, "", "false") }
 
+// framingGiven reports whether the framing is a number, which no headers are counted for.
+func (s settings) framingGiven() bool { return !s.is("framing", "auto", "shaped") }
+
+const besideFraming = "beside a --framing that does not come from it: leave one of the two out"
+
 // onlyNVLink reports whether every link that is named is one without headers to count.
 func (s settings) onlyNVLink() bool {
 	return !s.anyLink(func(k model.LinkKind) bool { return k != model.NVLink })
@@ -190,8 +195,7 @@ var idleFlags = []idle{
 	},
 	{
 		nil, []string{"mtu"},
-		func(s settings) bool { return !s.is("framing", "auto", "shaped") },
-		"beside a --framing that does not come from it: leave one of the two out",
+		settings.framingGiven, besideFraming,
 	},
 	{
 		[]string{"predict"}, []string{"transport"},
@@ -205,8 +209,7 @@ var idleFlags = []idle{
 	},
 	{
 		[]string{"predict"}, []string{"transport"},
-		func(s settings) bool { return !s.is("framing", "auto", "shaped") },
-		"beside a --framing that does not come from it: leave one of the two out",
+		settings.framingGiven, besideFraming,
 	},
 	{
 		nil, []string{"mtu"},
