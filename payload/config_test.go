@@ -375,7 +375,7 @@ func checkConfig(t testing.TB, config []byte) {
 	t.Helper()
 	start := time.Now()
 	g, err := ReadConfig(bytes.NewReader(config))
-	if d := time.Since(start); d > time.Second {
+	if d := time.Since(start); d > 10*time.Second { // milliseconds where nobody else runs
 		t.Fatalf("%.300s took %v", config, d)
 	}
 	if err != nil {
