@@ -9,19 +9,55 @@ import (
 // ErrPrefill is returned, wrapped, when a prefill time cannot be computed from what was given.
 var ErrPrefill = errors.New("cannot predict prefill")
 
+// Attention is like attention layers: they are as wide, and their tokens attend as far back.
+type Attention struct {
+	Layers int
+	Width  float64 // d_attn: query heads times head dimension, the mean of K's and V's
+	// Window is how many tokens one token attends to at most; 0 is all before it.
+	Window int64
+	// Chunked layers attend to the current chunk of Window tokens alone.
+	Chunked bool
+}
+
+// Pairs is how many pairs of a query and a key one layer scores for m new tokens on p
+// cached ones, the token at i taken as attending to i tokens:
+//
+//	all        p·m + m²/2
+//	window W   the integral of min(i, W) from p to p+m
+//	chunk W    the integral of i mod W from p to p+m
+func (a Attention) Pairs(newTokens, cachedTokens int64) float64 {
+	m, p := float64(newTokens), float64(cachedTokens)
+	if a.Window <= 0 {
+		return p*m + m*m/2
+	}
+	w := float64(a.Window)
+	if a.Chunked {
+		upTo := func(tokens int64) float64 {
+			rest := float64(tokens % a.Window)
+			return float64(tokens/a.Window)*w*w/2 + rest*rest/2
+		}
+		return upTo(cachedTokens+newTokens) - upTo(cachedTokens)
+	}
+	growing := min(max(w-p, 0), m) // new tokens that still attend to all before them
+	return p*growing + growing*growing/2 + (m-growing)*w
+}
+
 // PrefillFLOPs is the floating-point operations to prefill m new tokens on p
 // cached ones:
 //
-//	2·P·m + 4·L·d_attn·(p·m + m²/2)
+//	2·P·m + Σ 4·L·d_attn·pairs
 //
 // P is the parameters that one token uses, without embeddings (of a mixture of
-// experts, the active ones), L the attention layers, d_attn query heads times head
-// dimension. The first term is the matrices (Kaplan et al., arXiv 2001.08361); the
-// second the scores and their product with V under a causal mask. For windowed and
-// linear layers it is an upper bound.
-func PrefillFLOPs(parameters float64, layers, attentionWidth int, newTokens, cachedTokens int64) float64 {
-	m, p := float64(newTokens), float64(cachedTokens)
-	return 2*parameters*m + 4*float64(layers)*float64(attentionWidth)*(p*m+m*m/2)
+// experts, the active ones). The first term is the matrices (Kaplan et al., arXiv
+// 2001.08361); the second the scores and their product with V under a causal mask, over
+// the groups of L layers, with [Attention.Pairs]. A layer that attends to all tokens before
+// adds 4·d_attn·(p·m + m²/2), a linear one nothing.
+func PrefillFLOPs(parameters float64, attention []Attention, newTokens, cachedTokens int64) float64 {
+	flops := 2 * parameters * float64(newTokens)
+	for _, a := range attention {
+		flops += 4 * float64(a.Layers) * a.Width * a.Pairs(newTokens, cachedTokens)
+	}
+	return flops
 }
 
 // GPU is an accelerator's peak rate of dense matrix work.
@@ -78,8 +114,7 @@ func (g GPU) Peak(fp8 bool) (flops float64, mfu Interval, err error) {
 // Prefill predicts how long a model's prefill takes.
 type Prefill struct {
 	Parameters      float64 // that one token uses, without embeddings
-	Layers          int     // with attention
-	AttentionWidth  int     // query heads times head dimension
+	Attention       []Attention
 	GPUs            int
 	PeakFLOPs       float64 // one GPU's, dense, FLOP/s
 	MFU             float64 // model FLOPs utilization, in (0, 1]
@@ -108,7 +143,7 @@ func (p Prefill) Validate() error {
 // Below that reading the weights and launching kernels dominate, and without a C0
 // it says too little. Of an invalid Prefill it is NaN or +Inf.
 func (p Prefill) Seconds(newTokens, cachedTokens int64) float64 {
-	flops := PrefillFLOPs(p.Parameters, p.Layers, p.AttentionWidth, newTokens, cachedTokens)
+	flops := PrefillFLOPs(p.Parameters, p.Attention, newTokens, cachedTokens)
 	return p.ConstantSeconds + flops/(float64(p.GPUs)*p.PeakFLOPs*p.MFU)
 }
 
@@ -126,6 +161,6 @@ func (p Prefill) TokensPerSecond(tokens int64) float64 {
 // ImpliedMFU is the utilization that a measured prefill of newTokens on
 // cachedTokens shows, above the constant part. The MFU of p is not used.
 func (p Prefill) ImpliedMFU(measuredSeconds float64, newTokens, cachedTokens int64) float64 {
-	flops := PrefillFLOPs(p.Parameters, p.Layers, p.AttentionWidth, newTokens, cachedTokens)
+	flops := PrefillFLOPs(p.Parameters, p.Attention, newTokens, cachedTokens)
 	return flops / (float64(p.GPUs) * p.PeakFLOPs * (measuredSeconds - p.ConstantSeconds))
 }

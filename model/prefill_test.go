@@ -9,31 +9,66 @@ import (
 // Parameters without embeddings. 70B: as published less 2·32000·8192 (Llama 3.3:
 // 2·128256·8192). 7B: 6.738e9 - 2·32000·4096. 405B: 405.85e9 - 2·128256·16384.
 var (
-	llama70B  = Prefill{Parameters: 68.45e9, Layers: 80, AttentionWidth: 8192}
-	llama7B   = Prefill{Parameters: 6.476e9, Layers: 32, AttentionWidth: 4096}
-	llama405B = Prefill{Parameters: 401.65e9, Layers: 126, AttentionWidth: 16384}
+	llama70B  = Prefill{Parameters: 68.45e9, Attention: full(80, 8192)}
+	llama7B   = Prefill{Parameters: 6.476e9, Attention: full(32, 4096)}
+	llama405B = Prefill{Parameters: 401.65e9, Attention: full(126, 16384)}
 )
+
+// full is layers that attend to every token before.
+func full(layers int, width float64) []Attention { return []Attention{{Layers: layers, Width: width}} }
 
 func TestPrefillFLOPs(t *testing.T) {
 	for tokens, want := range map[int64]float64{1024: 141.56e12, 2048: 285.87e12, 4096: 582.73e12, 32768: 5893.3e12} {
-		near(t, "FLOPs", PrefillFLOPs(68.45e9, 80, 8192, tokens, 0), want, 5e-5)
+		near(t, "FLOPs", PrefillFLOPs(68.45e9, full(80, 8192), tokens, 0), want, 5e-5)
 	}
 	// Cached and new tokens together make the whole.
-	whole := PrefillFLOPs(68.45e9, 80, 8192, 4096, 0)
-	parts := PrefillFLOPs(68.45e9, 80, 8192, 1000, 0) + PrefillFLOPs(68.45e9, 80, 8192, 3096, 1000)
+	whole := PrefillFLOPs(68.45e9, full(80, 8192), 4096, 0)
+	parts := PrefillFLOPs(68.45e9, full(80, 8192), 1000, 0) + PrefillFLOPs(68.45e9, full(80, 8192), 3096, 1000)
 	near(t, "in two parts", parts, whole, 1e-12)
+}
+
+// By hand, with W 10: from 0 to 30 tokens min(i, 10) makes 10²/2 + 20·10 = 250, and i mod
+// 10 three triangles of 50. From 4 to 30 the first loses 4²/2; so does the first chunk.
+// From 12 to 30 the window is full, and of the chunk from 10 on 2²/2 is past.
+func TestAttentionPairs(t *testing.T) {
+	for _, c := range []struct {
+		new, cached             int64
+		all, windowed, inAChunk float64
+	}{
+		{30, 0, 450, 250, 150},
+		{26, 4, 4*26 + 338, 242, 142},
+		{18, 12, 12*18 + 162, 180, 98},
+		{6, 0, 18, 18, 18}, // shorter than the window: all
+		{4, 3, 20, 20, 20},
+		{10, 5, 100, 5*5 + 12.5 + 50, 50}, // 5 to 15
+		{0, 7, 0, 0, 0},
+	} {
+		near(t, "all", Attention{}.Pairs(c.new, c.cached), c.all, 1e-12)
+		near(t, "window", Attention{Window: 10}.Pairs(c.new, c.cached), c.windowed, 1e-12)
+		near(t, "chunk", Attention{Window: 10, Chunked: true}.Pairs(c.new, c.cached), c.inAChunk, 1e-12)
+	}
+}
+
+// Gemma 3 12B, 10.76e9 parameters without embeddings, 16 heads of 256: 8 layers look at
+// all, 40 at 1024. At 131,072 tokens 2·10.76e9·131072 = 2820.7e12; 4·8·4096·131072²/2 =
+// 1125.9e12; 4·40·4096·(131072·1024 - 1024²/2) = 87.6e12.
+func TestPrefillFLOPsOfWindows(t *testing.T) {
+	gemma := []Attention{{Layers: 8, Width: 4096}, {Layers: 40, Width: 4096, Window: 1024}}
+	near(t, "gemma", PrefillFLOPs(10.76e9, gemma, 131072, 0), 4034.2e12, 1e-4)
+	parts := PrefillFLOPs(10.76e9, gemma, 500, 0) + PrefillFLOPs(10.76e9, gemma, 130572, 500)
+	near(t, "in two parts", parts, PrefillFLOPs(10.76e9, gemma, 131072, 0), 1e-12)
 }
 
 // Meta (arXiv 2411.01783, table 4): LLaMA-3 405B, 128,000 tokens. Operations alone
 // say 0.599 and 0.136 of the full prefill at half and a tenth missing; measured
 // were 0.597 and 0.182: at a high hit share what is not arithmetic shows.
 func TestMetaPrefixTable(t *testing.T) {
-	full := PrefillFLOPs(llama405B.Parameters, 126, 16384, 128000, 0)
+	full := PrefillFLOPs(llama405B.Parameters, llama405B.Attention, 128000, 0)
 	for miss, want := range map[int64]float64{64000: 0.599, 12800: 0.136} {
-		share := PrefillFLOPs(llama405B.Parameters, 126, 16384, miss, 128000-miss) / full
+		share := PrefillFLOPs(llama405B.Parameters, llama405B.Attention, miss, 128000-miss) / full
 		near(t, "share", share, want, 4e-3)
 	}
-	half := PrefillFLOPs(llama405B.Parameters, 126, 16384, 64000, 64000) / full
+	half := PrefillFLOPs(llama405B.Parameters, llama405B.Attention, 64000, 64000) / full
 	near(t, "measured at half", half, 0.597, 0.01)
 }
 

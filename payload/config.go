@@ -152,7 +152,7 @@ func (c *reader) geometry() Geometry {
 	}
 	g := Geometry{
 		Model: c.model, Architecture: c.architecture(), Layers: layers,
-		Hidden: int(c.hidden), QueryHeads: int(c.heads), HeadDim: int(c.queryDim(layers)),
+		Hidden: int(c.hidden), QueryHeads: int(c.heads), HeadDim: int(c.queryDim(layers)), ValueDim: int(c.valueDim()), Index: c.choice(),
 		MaxContext: c.context(), MTPLayers: int(c.mtp()),
 	}
 	g.Parameters = c.parameters(layers)
@@ -369,6 +369,29 @@ func (c *reader) queryDim(layers []Layer) int64 {
 	}
 	k, _ := c.dims()
 	return k
+}
+
+// valueDim returns the elements of V a head that a latent unfolds to; 0 without latents.
+func (c *reader) valueDim() int64 {
+	if !c.latent() {
+		return 0
+	}
+	v, ok := c.number(0, maxDim, "v_head_dim")
+	if !ok {
+		v, _ = c.number(0, maxDim, "qk_nope_head_dim")
+	}
+	return v
+}
+
+// choice returns how sparse attention over latents chooses its tokens.
+func (c *reader) choice() Index {
+	dim, ok := c.number(1, maxDim/2, "index_head_dim")
+	if !ok || !c.latent() {
+		return Index{}
+	}
+	tokens, _ := c.number(0, maxTokens, "index_topk")
+	heads, _ := c.number(0, maxHeads, "index_n_heads")
+	return Index{Tokens: tokens, Heads: int(heads), Dim: int(dim)}
 }
 
 // latent says whether attention keeps one compressed vector a token (MLA).

@@ -52,10 +52,19 @@ type Geometry struct {
 	Hidden       int      // width of the residual stream, elements
 	QueryHeads   int      // query heads a layer
 	HeadDim      int      // elements a query head
+	ValueDim     int      // elements of V a head where K and V are latents; 0 otherwise
+	Index        Index    // of sparse attention
 	Parameters   float64  // active for one token, without embeddings; 0 is unknown
 	MaxContext   int64    // tokens the config allows; 0 is unknown
 	MTPLayers    int      // multi-token prediction layers beside Layers
 	Notes        []string // what was assumed or left out, and why
+}
+
+// Index is how sparse attention chooses the tokens that a latent layer attends to. Its
+// zero value is no index.
+type Index struct {
+	Tokens     int64 // that a token attends to; 0 is all
+	Heads, Dim int   // of the index's queries
 }
 
 // The largest geometry taken: far above any model, far below an overflow.

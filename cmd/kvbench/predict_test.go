@@ -215,6 +215,31 @@ func TestPredictPrefill(t *testing.T) {
 	}
 }
 
+// TestPredictPrefillOfWindows: layers with a window cost what they look at. By hand on one
+// H100 at its peak, 989e12, for 131,072 tokens, with P of the matrices.
+//
+//	Gemma 3 12B       P 10.76e9: 2820.7e12 + 8 full layers 1125.9e12 + 40 of 1024 87.6e12
+//	Mistral 7B v0.1   P 6.98e9:  1829.7e12 + 32 of 4096 277.1e12
+//	LLaMA-2-7B        P 6.476e9: 1697.7e12 + 32 full layers 4503.6e12
+//
+// Gemma's (8·131072 + 40·1024)·8192 bytes take 0.7584 s on 100GbE; a tenth of prefill is as
+// much at 7.584 s.
+func TestPredictPrefillOfWindows(t *testing.T) {
+	args := []string{"predict", "--context", "128K", "--link", "100gbe", "--gpu", "h100", "--gpus", "1", "--mfu", "1", "--saved", "10%", "--format", "json", "--model"}
+	for model, flops := range map[string]float64{"gemma-3-12b": 4034.2e12, "mistral-7b-v0.1": 2106.8e12, "llama-2-7b": 6201.3e12} {
+		row := kvbench(t, append(args, model)...).rows(t)[0]
+		if got := row["prefill_seconds"].(float64); !within(got, flops/989e12, 1e-3) {
+			t.Errorf("%s: prefill %.5g s, by hand %.5g", model, got, flops/989e12)
+		}
+		for _, f := range row["flips"].([]any) {
+			f := f.(map[string]any)
+			if at, _ := f["at"].(float64); model == "gemma-3-12b" && f["input"] == "prefill" && !within(at, 7.584, 1e-3) {
+				t.Errorf("%s: the verdict flips at a prefill of %v s, by hand 7.584", model, f["at"])
+			}
+		}
+	}
+}
+
 // TestPredictFlips: the inputs that flip the verdict and their values, worked out by
 // hand. 1,342,177,280 bytes over 12.5e9 bytes/s take 107.374 ms.
 func TestPredictFlips(t *testing.T) {

@@ -49,9 +49,9 @@ func (f *prefillFlags) estimate(g payload.Geometry) (*prefillEstimate, error) {
 	if err != nil {
 		return nil, usagef("--gpu-fp8: %w", err)
 	}
-	p := model.Prefill{
-		Parameters: g.Parameters, Layers: g.AttentionLayers(), AttentionWidth: g.QueryHeads * g.HeadDim,
-		GPUs: f.gpus, PeakFLOPs: peak, MFU: f.mfu,
+	p := model.Prefill{Parameters: g.Parameters, GPUs: f.gpus, PeakFLOPs: peak, MFU: f.mfu}
+	for _, a := range g.Attention() {
+		p.Attention = append(p.Attention, model.Attention(a))
 	}
 	utilization := "as given"
 	if f.mfu == 0 {
