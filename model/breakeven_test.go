@@ -172,26 +172,29 @@ func TestSensitivityOfAShare(t *testing.T) {
 	t.Error("prefill is not among the inputs")
 }
 
-// TestSensitivityStaysPossible: a share does not go beyond the whole, nor a prefill
-// below the time that its accelerators take at their peak; everything else may.
-func TestSensitivityStaysPossible(t *testing.T) {
-	// 107.374 ms are exposed. Of a prefill of 184.1 ms that is 0.583, and of 100 ms 1.074.
-	for _, c := range []struct {
-		prefill, at float64 // of prefill; 0: never
-	}{{0.1841, 0.58324}, {0.1, 0}, {0.107374183, 1}} {
+// TestSensitivityOfWhatIsSaved: a share has no bound at the whole, since it counts from
+// prefill alone on its node, and what disaggregation removes may be longer than that. A
+// share and as much time say the same.
+func TestSensitivityOfWhatIsSaved(t *testing.T) {
+	// 107.374 ms are exposed. Of a prefill of 184.1 ms that is 0.58324, of 100 ms 1.07374
+	// and of 50 ms 2.14748, in a verdict that does not pay and in one that does.
+	for _, c := range []struct{ prefill, share, at float64 }{{0.1841, 0.1, 0.58324}, {0.1, 0.5, 1.07374}, {0.05, 1, 2.14748}, {0.05, 3, 2.14748}} {
 		s := llamaOn(t, "100gbe")
-		s.PrefillSeconds, s.SavedShare, s.SavedKnown = c.prefill, 0.1, true
+		s.PrefillSeconds, s.SavedShare, s.SavedKnown = c.prefill, c.share, true
 		f := flipOf(t, s, "saved by disaggregation")
-		if f.Never != (c.at == 0) || !f.Never && (f.At > 1 || math.Abs(f.At-c.at) > 1e-4) {
-			t.Errorf("a prefill of %g s: %+v, want %g of it", c.prefill, f, c.at)
+		if f.Never || math.Abs(f.At-c.at) > 1e-4 {
+			t.Errorf("%g of a prefill of %g s: %+v, want %g of it", c.share, c.prefill, f, c.at)
+		}
+		s.SavedShare, s.SavedSeconds = 0, c.share*c.prefill
+		if as := flipOf(t, s, "saved by disaggregation"); as.Never || math.Abs(as.Factor/f.Factor-1) > 1e-6 {
+			t.Errorf("%g of a prefill of %g s: %+v as a share, %+v as time", c.share, c.prefill, f, as)
 		}
 	}
-	// All of it is saved already, and more cannot be.
-	s := llamaOn(t, "100gbe")
-	s.PrefillSeconds, s.SavedShare, s.SavedKnown = 0.05, 1, true
-	if f := flipOf(t, s, "saved by disaggregation"); !f.Never {
-		t.Errorf("all of prefill is saved: %+v", f)
-	}
+}
+
+// TestSensitivityStaysPossible: a prefill does not go below the time that its
+// accelerators take at their peak; everything else may.
+func TestSensitivityStaysPossible(t *testing.T) {
 	// Layers hide behind 184.1 ms of prefill, of which eight H100 at their peak need 73.64:
 	// 10 ms saved are exceeded at x + 79·(x-c) = 10 ms, c = 1.2324 ms, P = 98.59 ms; of
 	// 50 ms at P = 58.1 ms, which they cannot reach.
@@ -200,8 +203,11 @@ func TestSensitivityStaysPossible(t *testing.T) {
 		s.Overlap, s.SavedSeconds, s.SavedKnown = true, c.saved, true
 		s.LeastPrefillSeconds = 582.73e12 / (8 * 989e12)
 		f := flipOf(t, s, "prefill")
-		if f.Never != (c.at == 0) || !f.Never && math.Abs(f.At-c.at) > 1e-4 {
+		if f.Never != (c.at == 0) || f.Barred != f.Never || !f.Never && math.Abs(f.At-c.at) > 1e-4 {
 			t.Errorf("%g s saved: %+v, want %g s", c.saved, f, c.at)
+		}
+		if f.Barred && !strings.Contains(f.String(), "no value that it can have") {
+			t.Errorf("%g s saved: %s", c.saved, f)
 		}
 		s.LeastPrefillSeconds = 0 // a measured prefill has no such bound
 		if f := flipOf(t, s, "prefill"); f.Never {
@@ -212,7 +218,7 @@ func TestSensitivityStaysPossible(t *testing.T) {
 	for saved, never := range map[float64]bool{1e-3: false, 1e-4: true} {
 		s := llamaOn(t, "100gbe")
 		s.SavedSeconds, s.SavedKnown = saved, true
-		if f := flipOf(t, s, "bandwidth"); f.Never != never {
+		if f := flipOf(t, s, "bandwidth"); f.Never != never || f.Barred {
 			t.Errorf("%g s saved: %+v", saved, f)
 		}
 	}

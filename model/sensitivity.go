@@ -17,10 +17,16 @@ type Flip struct {
 	Factor float64 // At/Now
 	Unit   string  // bytes/s, s, 1/s or of prefill
 	Never  bool    // no value that it can have within a factor of a thousand flips it
+	// Barred says of a Never that a value within that factor would flip it, but one that
+	// the input cannot have.
+	Barred bool
 }
 
 // String is the flip for people.
 func (f Flip) String() string {
+	if f.Barred {
+		return fmt.Sprintf("%s at no value that it can have (now %s)", f.Input, f.show(f.Now))
+	}
 	if f.Never {
 		return fmt.Sprintf("%s at no value within a factor of %d (now %s)", f.Input, reach, f.show(f.Now))
 	}
@@ -44,8 +50,8 @@ func (f Flip) show(v float64) string {
 type input struct {
 	name, unit string
 	field      func(*Scenario) *float64
-	// least and most are what the input can be; nil is no bound.
-	least, most func(Scenario) float64
+	// least is the least that the input can be; nil is no bound.
+	least func(Scenario) float64
 }
 
 var inputs = []input{
@@ -56,8 +62,7 @@ var inputs = []input{
 	{name: "prefill", unit: "s", field: func(s *Scenario) *float64 { return &s.PrefillSeconds },
 		least: func(s Scenario) float64 { return s.LeastPrefillSeconds }},
 	{name: "saved by disaggregation", unit: "s", field: func(s *Scenario) *float64 { return &s.SavedSeconds }},
-	{name: "saved by disaggregation", unit: "of prefill", field: func(s *Scenario) *float64 { return &s.SavedShare },
-		most: func(Scenario) float64 { return 1 }},
+	{name: "saved by disaggregation", unit: "of prefill", field: func(s *Scenario) *float64 { return &s.SavedShare }},
 	{name: "arrivals", unit: "1/s", field: func(s *Scenario) *float64 { return &s.ArrivalsPerSecond }},
 }
 
@@ -66,9 +71,10 @@ const reach = 1000
 
 // Sensitivity lists, for each input that is not zero, the value at which the verdict
 // between paying and not paying changes, the least movement first. An input is moved
-// by a factor of a thousand at most, and to nothing that it cannot be: a share
-// above 1, or a prefill that is faster than its accelerators. Without SavedKnown there is
-// no verdict to flip and it is empty.
+// by a factor of a thousand at most, and to nothing that it cannot be: a prefill that is
+// faster than its accelerators. A share that is saved may be above 1: it counts from
+// prefill alone on its node, and what is removed of queueing and interference may be longer
+// than that. Without SavedKnown there is no verdict to flip and it is empty.
 func (s Scenario) Sensitivity() []Flip {
 	if !s.SavedKnown {
 		return nil
@@ -79,30 +85,35 @@ func (s Scenario) Sensitivity() []Flip {
 		if now <= 0 {
 			continue
 		}
-		low, high := 1.0/reach, float64(reach)
-		if in.least != nil {
-			low = max(low, min(1, in.least(s)/now))
-		}
-		if in.most != nil {
-			high = min(high, max(1, in.most(s)/now))
-		}
-		f := Flip{Input: in.name, Now: now, Unit: in.unit}
-		factor, ok := crossing(low, high, func(factor float64) bool {
-			moved := s
-			*in.field(&moved) = now * factor
-			return moved.netGainSeconds() > 0
-		})
-		f.Never = !ok
-		if ok {
-			f.Factor, f.At = factor, now*factor
-		}
-		flips = append(flips, f)
+		flips = append(flips, s.flip(in, now))
 	}
 	// Those that can flip come first, the smallest movement (as a factor) leading.
 	slices.SortStableFunc(flips, func(a, b Flip) int {
 		return cmp.Compare(a.move(), b.move())
 	})
 	return flips
+}
+
+// flip moves an input from its value now.
+func (s Scenario) flip(in input, now float64) Flip {
+	f := Flip{Input: in.name, Now: now, Unit: in.unit}
+	pays := func(factor float64) bool {
+		moved := s
+		*in.field(&moved) = now * factor
+		return moved.netGainSeconds() > 0
+	}
+	least := 1.0 / reach
+	if in.least != nil {
+		least = max(least, min(1, in.least(s)/now))
+	}
+	factor, ok := crossing(least, reach, pays)
+	if ok {
+		f.Factor, f.At = factor, now*factor
+		return f
+	}
+	f.Never = true
+	_, f.Barred = crossing(1.0/reach, reach, pays)
+	return f
 }
 
 func (f Flip) move() float64 {

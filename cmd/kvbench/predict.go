@@ -163,13 +163,21 @@ func doublings(from, to int64) (list []string) {
 	return list
 }
 
-// parseSaved reads --saved: seconds, or a share of the prefill.
+// mostSaved is far more than any node's queue, as a share of a prefill.
+const mostSaved = 1e4
+
+// parseSaved reads --saved: seconds, or a share of the prefill alone on its node, which
+// interference and queueing may exceed.
 func (f *predictFlags) parseSaved() (seconds, share float64, err error) {
 	if f.saved == "" {
 		return 0, 0, nil
 	}
 	if strings.HasSuffix(f.saved, "%") {
-		if share, err := parseShare(f.saved); err == nil && share >= 0 && share <= 1 {
+		share, err := parseShare(f.saved)
+		if err == nil && share > mostSaved {
+			return 0, 0, usagef("--saved %q: give at most %.0f %% of the prefill, or a time", f.saved, 100*mostSaved)
+		}
+		if err == nil && share >= 0 {
 			return 0, share, nil
 		}
 	} else if d, err := time.ParseDuration(f.saved); err == nil && d >= 0 {

@@ -288,15 +288,35 @@ func TestPredictFlips(t *testing.T) {
 	if text := kvbench(t, lost...).stdout; !strings.Contains(text, "unbounded loss") {
 		t.Errorf("an unstable queue:\n%s", text)
 	}
-	// 1,342,177,280 bytes expose 107 ms, more than a prefill of 50 ms has to save.
-	short := append(args, "--prefill", "50ms", "--saved", "20%")
-	for _, f := range kvbench(t, append(short, "--format", "json")...).rows(t)[0]["flips"].([]any) {
-		if f := f.(map[string]any); f["unit"] == "of prefill" && f["at"] != nil {
-			t.Errorf("more than all of prefill is saved: %v", f)
+	// 1,342,177,280 bytes expose 107 ms: of a prefill of 50 ms 2.14748, which a node that
+	// queues may save, and a share may say as much as a time. Prefill counts for nothing.
+	short := append(args, "--prefill", "50ms")
+	for saved, pays := range map[string]bool{"20%": false, "120%": false, "10ms": false, "300%": true, "150ms": true} {
+		row := kvbench(t, append(short, "--saved", saved, "--format", "json")...).rows(t)[0]
+		if got := row["verdict"].(string); strings.HasPrefix(got, "pays") != pays {
+			t.Errorf("--saved %s: %s", saved, got)
+		}
+		for _, f := range row["flips"].([]any) {
+			f := f.(map[string]any)
+			if at, _ := f["at"].(float64); f["unit"] == "of prefill" && !within(at, 2.14748, 1e-4) || f["input"] == "saved by disaggregation" && f["unit"] == "s" && !within(at, 0.107374, 1e-4) {
+				t.Errorf("--saved %s: %v", saved, f)
+			}
 		}
 	}
-	if text := kvbench(t, short...).stdout; !strings.Contains(text, "no value of saved by disaggregation within a factor of 1000 flips it") {
-		t.Errorf("what cannot flip the verdict is not said:\n%s", text)
+	for _, saved := range []string{"-1%", "NaN%", "Inf%", "1e9%", "half"} {
+		kvbench(t, append(short, "--saved="+saved)...).want(t, exitUsage, "--saved")
+	}
+	// 1 µs saved is 107,374 times too little, and so is the bandwidth; and a
+	// prefill that its accelerators cannot reach: hidden layers of 582.73e12 FLOPs on eight
+	// H100 take 73.6 ms at least, and would expose 50 ms from 58.1 ms down.
+	for _, c := range []struct{ flags, says, not string }{
+		{"--prefill 377ms --saved 1us", "no value of bandwidth or prefill or saved by disaggregation within a factor of 1000 flips it", "can have"},
+		{"--gpu h100 --overlap layer --saved 50ms", "no value that prefill can have flips it", "within a factor"},
+	} {
+		text := kvbench(t, append(args, strings.Fields(c.flags)...)...).stdout
+		if !strings.Contains(text, c.says) || strings.Contains(text, c.not) {
+			t.Errorf("%s: the text does not say %q, or says %q:\n%s", c.flags, c.says, c.not, text)
+		}
 	}
 	// Whatever moves alone, nothing is won where nothing is saved.
 	none := kvbench(t, append(args, "--prefill", "377ms", "--saved", "0ms")...)

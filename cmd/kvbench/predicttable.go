@@ -155,25 +155,32 @@ const mostFlips = 3
 // flipLine says which inputs flip the verdict and at what value, the nearest first,
 // and which cannot; empty where there is no verdict to flip.
 func flipLine(flips []model.Flip) string {
-	var at, never []string
+	var at, never, barred []string
 	for _, f := range flips {
 		switch {
+		case f.Barred:
+			barred = append(barred, f.Input)
 		case f.Never:
 			never = append(never, f.Input)
 		case len(at) < mostFlips:
 			at = append(at, f.String())
 		}
 	}
-	held := "no value of " + strings.Join(never, " or ") + " within a factor of 1000 flips it"
-	switch {
-	case len(flips) == 0:
-		return ""
-	case len(at) == 0:
-		return "the verdict stands: " + held
-	case len(never) == 0:
-		return "bandwidth as goodput: the verdict flips with " + strings.Join(at, "; ")
+	var parts []string
+	if len(at) > 0 {
+		parts = append(parts, "bandwidth as goodput: the verdict flips with "+strings.Join(at, "; "))
 	}
-	return "bandwidth as goodput: the verdict flips with " + strings.Join(at, "; ") + "; " + held
+	if len(never) > 0 {
+		parts = append(parts, "no value of "+strings.Join(never, " or ")+" within a factor of 1000 flips it")
+	}
+	if len(barred) > 0 {
+		parts = append(parts, "no value that "+strings.Join(barred, " or ")+" can have flips it")
+	}
+	line := strings.Join(parts, "; ")
+	if len(at) == 0 && line != "" {
+		return "the verdict stands: " + line
+	}
+	return line
 }
 
 // flipRow is a flip for programs; at is null where no value that the input can have within a factor of 1000 flips the verdict.
