@@ -7,6 +7,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,12 +64,24 @@ func TestTable(t *testing.T) {
 // TestEmptyTable: no rows is still a table that programs can read.
 func TestEmptyTable(t *testing.T) {
 	table := Table{Columns: []Column{{"a", "A"}}}
-	var got struct{ Rows []any }
-	if err := json.Unmarshal(write(t, table, JSON), &got); err != nil || len(got.Rows) != 0 {
+	var got struct{ Rows, Notes []any }
+	if err := json.Unmarshal(write(t, table, JSON), &got); err != nil || got.Rows == nil || got.Notes == nil || len(got.Rows)+len(got.Notes) != 0 {
 		t.Errorf("JSON of an empty table: %v, %v", got, err)
 	}
 	if got := string(write(t, table, CSV)); got != "a\n" {
 		t.Errorf("CSV of an empty table: %q", got)
+	}
+}
+
+// TestNotesForPrograms: the lines below a table stand beside the rows of JSON, whatever is in them.
+func TestNotesForPrograms(t *testing.T) {
+	table := Table{Columns: []Column{{"a", "A"}}, Rows: [][]Cell{{{1, "1"}}}, Notes: []string{"a note", "<\"quoted\"> & \n broken: 5 µs", ""}}
+	var got struct {
+		Rows  []map[string]any
+		Notes []string
+	}
+	if err := json.Unmarshal(write(t, table, JSON), &got); err != nil || len(got.Rows) != 1 || !slices.Equal(got.Notes, table.Notes) {
+		t.Errorf("%v: %+v", err, got)
 	}
 }
 

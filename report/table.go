@@ -54,7 +54,7 @@ var Absent = absent{}
 type Table struct {
 	Columns []Column
 	Rows    [][]Cell
-	Notes   []string // lines under the text table
+	Notes   []string // lines under the text table, and beside the rows of JSON
 	Left    bool     // text stands at the left of its column: for words rather than numbers
 }
 
@@ -134,7 +134,21 @@ func (t Table) writeJSON(w io.Writer) error {
 		}
 		b.WriteString("}")
 	}
-	b.WriteString("\n]}\n")
+	b.WriteString("\n], \"notes\": [")
+	for i, n := range t.Notes {
+		v, err := json.Marshal(n)
+		if err != nil {
+			return fmt.Errorf("print a note: %w", err)
+		}
+		if i > 0 {
+			b.WriteString(",")
+		}
+		fmt.Fprintf(&b, "\n  %s", v)
+	}
+	if len(t.Notes) > 0 {
+		b.WriteString("\n")
+	}
+	b.WriteString("]}\n")
 	_, err := w.Write(b.Bytes())
 	return err
 }

@@ -71,7 +71,11 @@ type forecast struct {
 	sizes   map[int64]size // by tokens
 	// What --saved says, as seconds or as a share of the prefill.
 	savedSeconds, savedShare float64
-	table                    report.Table
+	// cheap is the context in tokens, by the route's name, from which on the exposed
+	// transfer is a small part of TTFT, and 0 where it is more up to mostCheap. It is
+	// nil where there is no prefill that grows with the context.
+	cheap map[string]int64
+	table report.Table
 }
 
 func (a *app) predict(f *predictFlags) error {
@@ -82,12 +86,13 @@ func (a *app) predict(f *predictFlags) error {
 	if err != nil {
 		return err
 	}
+	p.findCheap(specs[0])
 	for _, s := range specs {
 		if err := p.add(s); err != nil {
 			return err
 		}
 	}
-	p.cheapFrom(specs[0])
+	p.noteCheap()
 	p.table.Columns = p.headings()
 	return a.print(p.table, f.format)
 }
@@ -133,8 +138,8 @@ func (f *predictFlags) prepare() (*forecast, []payload.Spec, error) {
 	for _, r := range p.routes {
 		p.table.Notes = append(p.table.Notes, r.notes...)
 	}
-	if p.prefill != nil && p.prefill.basis != "" {
-		p.table.Notes = append(p.table.Notes, p.prefill.basis)
+	if p.prefill != nil && p.prefill.estimate != nil {
+		p.table.Notes = append(p.table.Notes, p.prefill.estimate.basis)
 	}
 	return p, specs, nil
 }
@@ -245,31 +250,43 @@ func (p *forecast) scenario(r route, s payload.Spec) (model.Scenario, error) {
 // cheapShare is the share of TTFT under which an exposed transfer is called cheap.
 const cheapShare = 0.05
 
-// cheapFrom notes, by route, from which context on the exposed transfer is a small
-// part of TTFT, as far as a prefill that grows with the context tells.
-func (p *forecast) cheapFrom(s payload.Spec) {
-	if p.prefill == nil || p.prefill.seconds(2) == p.prefill.seconds(1) {
+// The contexts between which it is looked for, tokens.
+const leastCheap, mostCheap = 16, 1 << 20
+
+// findCheap finds, by route, from which context on the exposed transfer of a request
+// alone is a small part of TTFT, as far as a prefill that grows with the context tells.
+func (p *forecast) findCheap(s payload.Spec) {
+	if p.prefill == nil || p.prefill.estimate == nil {
 		return
 	}
-	const low, high = 16, 1 << 20
+	p.cheap = make(map[string]int64)
+	for _, r := range p.routes {
+		p.cheap[r.name], _ = model.BreakEvenContext(leastCheap, mostCheap, func(tokens int64) bool {
+			s.Tokens = tokens
+			scenario, err := p.scenario(r, s)
+			return err == nil && scenario.Outcome().ExposedShare <= cheapShare
+		})
+	}
+}
+
+// noteCheap says what findCheap found.
+func (p *forecast) noteCheap() {
+	if p.cheap == nil {
+		return
+	}
 	what := "the exposed transfer"
 	if p.rates[0] > 0 || p.sweep == "rate" {
 		what += " of a request alone"
 	}
 	for _, r := range p.routes {
-		tokens, ok := model.BreakEvenContext(low, high, func(tokens int64) bool {
-			s.Tokens = tokens
-			scenario, err := p.scenario(r, s)
-			return err == nil && scenario.Outcome().ExposedShare <= cheapShare
-		})
-		switch {
-		case !ok:
-			p.table.Notes = append(p.table.Notes, fmt.Sprintf("over %s %s is more than %.0f %% of TTFT up to 1M tokens", r.name, what, 100*cheapShare))
-		case tokens == low:
-			p.table.Notes = append(p.table.Notes, fmt.Sprintf("over %s %s is under %.0f %% of TTFT at any context", r.name, what, 100*cheapShare))
-		default:
-			p.table.Notes = append(p.table.Notes, fmt.Sprintf("over %s %s is under %.0f %% of TTFT from %d tokens on", r.name, what, 100*cheapShare, tokens))
+		where := fmt.Sprintf("under %.0f %% of TTFT from %d tokens on", 100*cheapShare, p.cheap[r.name])
+		switch p.cheap[r.name] {
+		case 0:
+			where = fmt.Sprintf("more than %.0f %% of TTFT up to 1M tokens", 100*cheapShare)
+		case leastCheap:
+			where = fmt.Sprintf("under %.0f %% of TTFT at any context", 100*cheapShare)
 		}
+		p.table.Notes = append(p.table.Notes, fmt.Sprintf("over %s %s is %s", r.name, what, where))
 	}
 }
 

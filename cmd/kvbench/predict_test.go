@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -212,6 +213,64 @@ func TestPredictPrefill(t *testing.T) {
 	}
 	if row := kvbench(t, "predict", "--context", "1K", "--link", "100gbe", "--format", "json").rows(t)[0]; row["transfer_over_prefill"] != nil {
 		t.Errorf("without a prefill: %v", row)
+	}
+}
+
+// TestPredictSaysWhatItRestsOn to programs as to people: the lines below the table, and in
+// each row the link's rate and framing, the accelerators, and the context from which on the
+// exposed transfer is under 5 % of TTFT. By hand 19 transfers are as long as a prefill at
+// n = (κ·G·19/B - 2P)/(2·L·d), with κ 327,680 B a token, G 8·989e12·0.4 and P 68.451e9: at
+// 196,200 tokens on 400 Gbit/s, past 1M on 100, and below 1 on NVLink.
+func TestPredictSaysWhatItRestsOn(t *testing.T) {
+	args := []string{"predict", "--model", "llama-2-70b", "--context", "4K", "--link", "100gbe,400gbe,nvlink4", "--gpu", "h100"}
+	bare := with(args, "--framing", "off")
+	cheap := (327680*8*989e12*0.4*19/50e9 - 2*68.451e9) / (2 * 80 * 8192)
+	rows := kvbench(t, with(bare, "--format", "json")...).rows(t)
+	for i, want := range []struct{ rate, cheap float64 }{{12.5e9, 0}, {50e9, cheap}, {450e9, 16}} {
+		row := rows[i]
+		for key, v := range map[string]float64{"link_bytes_per_second": want.rate, "framing_factor": 1, "gpus": 8, "gpu_flops_per_second": 989e12, "mfu": 0.4} {
+			if row[key] != v {
+				t.Errorf("%v: %s %v, want %g", row["link"], key, row[key], v)
+			}
+		}
+		if row["gpu"] != "h100" {
+			t.Errorf("%v: gpu %v", row["link"], row["gpu"])
+		}
+		if at, found := row["cheap_from_tokens"].(float64); found != (want.cheap > 0) || found && !within(at, want.cheap, 1e-4) {
+			t.Errorf("%v: cheap from %v tokens, by hand %.0f", row["link"], row["cheap_from_tokens"], want.cheap)
+		}
+	}
+
+	// 1448 of 1538 bytes of Ethernet are TCP's payload.
+	framed := kvbench(t, with(args, "--format", "json")...)
+	row := framed.rows(t)[0]
+	if f, _ := row["framing_factor"].(float64); !within(f, 1448./1538, 1e-9) || !strings.Contains(row["framing_basis"].(string), "1448 of 1538 bytes") {
+		t.Errorf("framing %v: %v", row["framing_factor"], row["framing_basis"])
+	}
+	var table struct{ Notes []string }
+	if err := json.Unmarshal([]byte(framed.stdout), &table); err != nil {
+		t.Fatal(err)
+	}
+	if text := kvbench(t, args...).stdout; len(table.Notes) == 0 || !strings.HasSuffix(text, "\n"+strings.Join(table.Notes, "\n")+"\n") {
+		t.Errorf("the notes %q are not the lines below\n%s", table.Notes, text)
+	}
+
+	// A time that was given rests on no accelerator, and a link alone on no prefill; what was
+	// fitted has no framing.
+	for _, c := range []struct {
+		args   []string
+		absent []string
+	}{
+		{with(args[:7], "--prefill", "1s"), []string{"gpu", "gpus", "gpu_flops_per_second", "mfu", "cheap_from_tokens"}},
+		{args[:7], []string{"mfu", "cheap_from_tokens"}},
+		{with(args[:5], "--fit", calibratedRun(t, steady)), []string{"link_bytes_per_second", "framing_factor", "framing_basis"}},
+	} {
+		row := kvbench(t, with(c.args, "--format", "json")...).rows(t)[0]
+		for _, key := range c.absent {
+			if v, there := row[key]; there {
+				t.Errorf("%v: %s is %v", c.args, key, v)
+			}
+		}
 	}
 }
 

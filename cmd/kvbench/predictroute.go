@@ -18,8 +18,12 @@ type route struct {
 	cost model.Cost
 	// lineRate is what overhead counts from, bytes a second; 0: the cost's own bandwidth.
 	lineRate float64
-	notes    []string
-	fit      *model.Fit // nil for a spec
+	// What of the line rate is payload, and what that counts, for people; a fit has it in
+	// its bandwidth.
+	framingFactor float64
+	framingBasis  string
+	notes         []string
+	fit           *model.Fit // nil for a spec
 }
 
 // defaultLinks are those of predict where none is named. One that --mtu or --framing
@@ -113,9 +117,9 @@ func (f *predictFlags) parseLink(name string, framing model.Framing) (model.Link
 
 // specRoute is a link as its data sheet has it.
 func (f *predictFlags) specRoute(l model.Link, framing model.Framing) route {
-	_, _, basis := l.Goodput(f.mtu, framing)
+	_, factor, basis := l.Goodput(f.mtu, framing)
 	return route{
-		name: l.Name, lineRate: l.BytesPerSecond,
+		name: l.Name, lineRate: l.BytesPerSecond, framingFactor: factor, framingBasis: basis,
 		cost:  model.SpecCost(l, f.mtu, framing, f.alpha, f.gamma),
 		notes: []string{fmt.Sprintf("%s: %s one way; %s", l.Name, units.BitRate(l.BytesPerSecond), basis)},
 	}

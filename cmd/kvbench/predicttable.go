@@ -65,6 +65,8 @@ func ofFit(cell func(entry) report.Cell) func(entry) report.Cell {
 
 func hasPrefill(e entry) bool { return e.prefill != nil }
 func hasLoad(e entry) bool    { return e.ArrivalsPerSecond > 0 }
+func ofLink(e entry) bool     { return e.route.fit == nil }
+func estimated(e entry) bool  { return hasPrefill(e) && e.prefill.estimate != nil }
 
 var predictColumns = []column{
 	{report.Column{Key: "context_tokens", Head: "context"}, always, func(e entry) report.Cell {
@@ -103,6 +105,16 @@ var predictColumns = []column{
 	{report.Column{Key: "wait_ps_seconds", Head: "wait PS"}, loaded, only(hasLoad, func(e entry) report.Cell { return secondsCell(e.Queueing.WaitPS) })},
 	{report.Column{Key: "verdict", Head: "verdict"}, func(p *forecast) bool { return loaded(p) || withPrefill(p) }, verdictCell},
 	{report.Column{Key: "flips"}, never, only(func(e entry) bool { return e.SavedKnown }, func(e entry) report.Cell { return report.Cell{Value: flipRows(e.flips)} })},
+
+	// What the figures rest on; people read it below the table.
+	{report.Column{Key: "link_bytes_per_second"}, never, only(ofLink, func(e entry) report.Cell { return report.Cell{Value: e.lineRate} })},
+	{report.Column{Key: "framing_factor"}, never, only(ofLink, func(e entry) report.Cell { return report.Cell{Value: e.framingFactor} })},
+	{report.Column{Key: "framing_basis"}, never, only(ofLink, func(e entry) report.Cell { return textCell(e.framingBasis) })},
+	{report.Column{Key: "gpu"}, never, only(estimated, func(e entry) report.Cell { return textCell(e.prefill.estimate.gpu) })},
+	{report.Column{Key: "gpus"}, never, only(estimated, func(e entry) report.Cell { return report.Cell{Value: e.prefill.estimate.GPUs} })},
+	{report.Column{Key: "gpu_flops_per_second"}, never, only(estimated, func(e entry) report.Cell { return report.Cell{Value: e.prefill.estimate.PeakFLOPs} })},
+	{report.Column{Key: "mfu"}, never, only(estimated, func(e entry) report.Cell { return report.Cell{Value: e.prefill.estimate.MFU} })},
+	{report.Column{Key: "cheap_from_tokens"}, never, only(func(e entry) bool { return e.cheap != nil }, cheapCell)},
 }
 
 // headings names the columns, in text only those that were asked for.
@@ -231,6 +243,14 @@ func rateCell(bytesPerSecond float64) report.Cell {
 		return report.Cell{Value: nil, Text: "-"}
 	}
 	return report.Cell{Value: bytesPerSecond, Text: units.BitRate(bytesPerSecond)}
+}
+
+// cheapCell is null where no context that was looked at is cheap.
+func cheapCell(e entry) report.Cell {
+	if tokens := e.cheap[e.name]; tokens > 0 {
+		return report.Cell{Value: tokens}
+	}
+	return report.Cell{Value: nil}
 }
 
 func intervalCell(e entry) report.Cell {

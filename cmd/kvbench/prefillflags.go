@@ -33,6 +33,7 @@ func (f *prefillFlags) register(cmd *cobra.Command, prefillHelp string) {
 // prefillEstimate is a prefill time that was computed rather than measured.
 type prefillEstimate struct {
 	model.Prefill
+	gpu   string
 	basis string // its inputs, for people
 }
 
@@ -61,7 +62,7 @@ func (f *prefillFlags) estimate(g payload.Geometry) (*prefillEstimate, error) {
 	if err := p.Validate(); err != nil {
 		return nil, usagef("--gpu: %w", err)
 	}
-	return &prefillEstimate{p, fmt.Sprintf("prefill: estimated for %d %s at %.0f TFLOP/s dense, utilization %.2f %s", f.gpus, gpu.Name, peak/1e12, p.MFU, utilization)}, nil
+	return &prefillEstimate{p, gpu.Name, fmt.Sprintf("prefill: estimated for %d %s at %.0f TFLOP/s dense, utilization %.2f %s", f.gpus, gpu.Name, peak/1e12, p.MFU, utilization)}, nil
 }
 
 // note adds to a run's configuration that its prefill is an estimate, and of what.
@@ -75,9 +76,9 @@ func (e *prefillEstimate) note(config map[string]string) {
 
 // prefillTimes is how long the prefill of a context takes, in seconds.
 type prefillTimes struct {
-	seconds func(tokens int64) float64
-	least   func(tokens int64) float64 // at the accelerators' peak; 0 where it is not known
-	basis   string                     // what an estimate rests on, for people
+	seconds  func(tokens int64) float64
+	least    func(tokens int64) float64 // at the accelerators' peak; 0 where it is not known
+	estimate *prefillEstimate           // what it rests on where it was computed; nil for a given time
 }
 
 // times reads how long prefills take; nil where none is asked for.
@@ -100,8 +101,8 @@ func (f *prefillFlags) times(g payload.Geometry) (*prefillTimes, error) {
 		return nil, err
 	}
 	return &prefillTimes{
-		seconds: func(tokens int64) float64 { return e.Seconds(tokens, 0) },
-		least:   func(tokens int64) float64 { return e.LeastSeconds(tokens, 0) },
-		basis:   e.basis,
+		seconds:  func(tokens int64) float64 { return e.Seconds(tokens, 0) },
+		least:    func(tokens int64) float64 { return e.LeastSeconds(tokens, 0) },
+		estimate: e,
 	}, nil
 }
