@@ -53,8 +53,8 @@ func (o FitOptions) withDefaults() FitOptions {
 }
 
 // Fit is a path's cost found by calibration, with 95 % intervals. Each
-// coefficient is at least 0; Bandwidth.High is math.MaxFloat64 where the data
-// do not bound it.
+// coefficient is at least 0. A High of math.MaxFloat64 is one that the data do not
+// bound; that of an overhead which they hold at 0 is what the fastest batches leave it.
 type Fit struct {
 	Alpha     Interval // seconds, startup of a batch with its acknowledgement
 	Beta      Interval // seconds for each transfer after the first
@@ -74,8 +74,10 @@ type Fit struct {
 	Residuals       []Residual // in order of bytes
 	Notes           []string   // what the calibration could not tell, for people
 
-	draws []coefficients
-	lacks []lack // in order of time
+	draws  []coefficients
+	lacks  []lack // in order of time
+	active uint   // bit i: column i was solved for; the others are 0
+	held   uint   // bit i: column i was solved for and is held at 0, see [heldShare]
 }
 
 // Regime is a bandwidth that holds for the bytes of a batch beyond FromBytes.
@@ -131,7 +133,7 @@ func FitCost(samples []Sample, opt FitOptions) (Fit, error) {
 	}
 	f.setLack(points, solution.scale)
 	f.draws = p.bootstrap(points, solution, opt)
-	f.setIntervals(p.shape, solution.coefficients)
+	f.setIntervals(p, solution.coefficients)
 	f.holdOut(p, points, solution.coefficients, opt.Folds)
 	return f, nil
 }
@@ -259,17 +261,59 @@ func (r *redraw) quantile(sorted []float64, q float64) float64 {
 	})
 }
 
-// setIntervals fills the exported coefficients from the solution and its draws.
-func (f *Fit) setIntervals(h shape, x coefficients) {
+// heldShare is the share of bootstrap draws at 0 from which on an overhead counts as held
+// there: the data would have it below 0, as where a shaper's burst passes small batches
+// faster than the rest explain. The draws then say where the bound is and nothing of how
+// large the overhead may be.
+const heldShare = 0.9
+
+// setIntervals fills the exported coefficients from the solution and its draws. The
+// interval of an overhead that the draws do not tell reaches to what the points allow.
+func (f *Fit) setIntervals(p problem, x coefficients) {
 	of := func(c int) Interval {
 		return f.percentiles(x[c], func(d coefficients) float64 { return d[c] })
 	}
-	f.Alpha, f.Beta, f.Gamma = of(colAlpha), of(colBeta), of(colGamma)
-	f.Bandwidth = inverse(of(colInverseB))
-	f.Overlap = h.overlap
-	if h.knee != noKnee {
-		f.Second = &Regime{FromBytes: h.knee, Bandwidth: inverse(of(colInverseB2))}
+	overhead := func(c int) Interval {
+		i := of(c)
+		switch {
+		case p.active&(1<<c) == 0:
+			i.High = p.most(c)
+		case x[c] == 0 && f.drawsAtZero(c) >= heldShare:
+			f.held |= 1 << c
+			i.High = p.most(c)
+		}
+		return i
 	}
+	f.active = p.active
+	f.Alpha, f.Beta, f.Gamma = overhead(colAlpha), overhead(colBeta), overhead(colGamma)
+	f.Bandwidth = inverse(of(colInverseB))
+	f.Overlap = p.overlap
+	if p.knee != noKnee {
+		f.Second = &Regime{FromBytes: p.knee, Bandwidth: inverse(of(colInverseB2))}
+	}
+}
+
+// drawsAtZero is the share of the draws in which column c is 0.
+func (f *Fit) drawsAtZero(c int) float64 {
+	n := 0
+	for _, d := range f.draws {
+		if d[c] == 0 {
+			n++
+		}
+	}
+	return float64(n) / float64(max(1, len(f.draws)))
+}
+
+// most is the most that column c can be where nothing else takes time: no point took less
+// than its part of it. It is math.MaxFloat64 where no point has any of it.
+func (p problem) most(c int) float64 {
+	least := math.MaxFloat64
+	for i, r := range p.rows {
+		if r[c] > 0 {
+			least = min(least, p.values[i]/r[c])
+		}
+	}
+	return least
 }
 
 // percentiles is the middle 95 % of what g makes of the draws, around value.

@@ -273,6 +273,62 @@ func TestFitSaysWhatItCannotTell(t *testing.T) {
 	}
 }
 
+// A shaper's burst of 64 KiB passes in no time, so that the line through batches beyond it
+// meets 0 bytes at 60 µs - 65,536/119.5e6 = -488 µs: the startup is held at 0 in every
+// draw. It is 60 µs, and can be no more than all of the fastest batch: 128 KiB in one
+// descriptor take 60 µs + 65,536/119.5e6 + 1 µs = 609.4 µs.
+func TestFitHoldsAnOverheadAtZero(t *testing.T) {
+	const burst, goodput = 64 << 10, 119.5e6
+	host := Cost{AlphaSeconds: 60e-6, BetaSeconds: 8e-6, GammaSeconds: 1e-6}
+	var samples []Sample
+	for size := int64(128 << 10); size <= 32<<20; size *= 4 {
+		for _, n := range [][2]int{{1, 1}, {1, 16}, {1, 256}, {8, 8}, {8, 64}, {32, 32}} {
+			for range 9 {
+				samples = append(samples, Sample{Transfers: n[0], Descriptors: n[1], Bytes: size,
+					Seconds: host.OverheadSeconds(n[0], n[1]) + float64(size-burst)/goodput})
+			}
+		}
+	}
+	f, err := FitCost(samples, FitOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Alpha.Value != 0 || f.Alpha.Low != 0 || !f.Alpha.covers(host.AlphaSeconds) {
+		t.Errorf("startup %v, want 0 with an interval that has 60 µs in it", f.Alpha)
+	}
+	near(t, "most of startup", f.Alpha.High, 609.4e-6, 1e-3)
+	if notes := strings.Join(f.Vague(), "\n"); strings.Count(notes, "startup (alpha) is not told: it is held at 0") != 1 {
+		t.Errorf("notes %q do not say that startup is not told", notes)
+	}
+}
+
+// What no batch varies has no interval of its own: each descriptor of one transfer of one
+// descriptor costs all of the fastest batch at most, 60 µs + 4096/2.9e9, and what a second
+// transfer costs nothing bounds. Their notes are those of [TestFitSaysWhatItCannotTell].
+func TestFitOfWhatDoesNotVary(t *testing.T) {
+	path := Cost{AlphaSeconds: 60e-6, BytesPerSecond: 2.9e9}
+	var samples []Sample
+	for size := int64(4 << 10); size <= 4<<20; size *= 2 {
+		for range 3 {
+			samples = append(samples, Sample{Transfers: 1, Descriptors: 1, Bytes: size, Seconds: path.Seconds(1, 1, size)})
+		}
+	}
+	f, err := FitCost(samples, FitOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	near(t, "most of a descriptor", f.Gamma.High, 60e-6+4096/2.9e9, 1e-9)
+	if f.Beta.High != math.MaxFloat64 || f.Beta.Low != 0 || f.Beta.Value != 0 {
+		t.Errorf("a further transfer that no batch has costs %v", f.Beta)
+	}
+	if notes := f.Vague(); len(notes) != 0 {
+		t.Errorf("said twice: %q beside %q", notes, f.Notes)
+	}
+	if i := f.Predict(1, 1, 1<<20); !i.covers(path.Seconds(1, 1, 1<<20)) || i.High > 1.1*i.Value {
+		t.Errorf("a batch as those calibrated: %v", i)
+	}
+}
+
 func TestTrustworthyRefusesNoise(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	var samples []Sample

@@ -127,9 +127,10 @@ func (f Fit) Trustworthy() error {
 	return nil
 }
 
-// Vague says, for people, which overheads the calibration left open: those whose
-// interval is a large share of the time of the batch where they weigh most. What
-// they leave open in one prediction, its interval says: see [Fit.TrustworthyFor].
+// Vague says, for people, which overheads the calibration left open: those that it holds
+// at 0, and those whose interval is a large share of the time of the batch where they weigh
+// most. What they leave open in one prediction, its interval says: see [Fit.TrustworthyFor].
+// One that is held at 0 is in it as lack of fit alone.
 func (f Fit) Vague() (notes []string) {
 	for _, c := range []struct {
 		name   string
@@ -141,7 +142,11 @@ func (f Fit) Vague() (notes []string) {
 		{"each further transfer (beta)", colBeta, f.Beta, openOverhead},
 		{"each descriptor (gamma)", colGamma, f.Gamma, openOverhead},
 	} {
-		if open := (c.i.High - c.i.Low) * f.heaviest(c.column); open > c.most {
+		switch open := (c.i.High - c.i.Low) * f.heaviest(c.column); {
+		case f.held&(1<<c.column) != 0:
+			notes = append(notes, fmt.Sprintf("%s is not told: it is held at 0, since the batches where it weighs most are faster than the other costs explain, as through a shaper's burst; at %s it would be all that the fastest of them took",
+				c.name, units.Seconds(c.i.High)))
+		case f.active&(1<<c.column) != 0 && open > c.most:
 			notes = append(notes, fmt.Sprintf("%s is not told apart from the rest: anything from %s to %s fits; %s",
 				c.name, units.Seconds(c.i.Low), units.Seconds(c.i.High), calibrateMore))
 		}
