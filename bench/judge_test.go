@@ -18,7 +18,7 @@ func TestBeyondSpec(t *testing.T) {
 	}
 	c := &results.Cell{Layers: 4, Descriptors: 4096, Bytes: 16e6}
 	gamma := model.Interval{Value: 1e-6, Low: 0.9e-6, High: 1.1e-6}
-	fit := model.FitFrom(model.Exactly(1e-4), model.Exactly(0), gamma, model.Exactly(2e9), 0, 0)
+	fit := model.Fit{Alpha: model.Exactly(1e-4), Gamma: gamma, Bandwidth: model.Exactly(2e9)}
 	spec := &model.Cost{BytesPerSecond: 10e9}
 	descriptors, wire := beyondSpec(c, &fit, spec)
 	near("descriptors", descriptors, 4.096e-3)
@@ -43,8 +43,7 @@ func TestBeyondSpec(t *testing.T) {
 		from, bytes   int64
 		want          float64
 	}{{1e9, 5e9, 4 << 20, 20 << 20, 3.7748736e-3 + 1.6777216e-3}, {10e9, 1e9, 64 << 20, 80 << 20, 15.0994944e-3}} {
-		two := model.FitFrom(model.Exactly(1e-4), model.Exactly(0), model.Exactly(0), model.Exactly(r.first), 0, 0)
-		two.Second = &model.Regime{FromBytes: r.from, Bandwidth: model.Exactly(r.second)}
+		two := model.Fit{Alpha: model.Exactly(1e-4), Bandwidth: model.Exactly(r.first), Second: &model.Regime{FromBytes: r.from, Bandwidth: model.Exactly(r.second)}}
 		_, wire = beyondSpec(&results.Cell{Layers: 4, Descriptors: 4, Bytes: r.bytes}, &two, spec)
 		near("two regimes", wire, r.want)
 	}

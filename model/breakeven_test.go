@@ -136,10 +136,10 @@ func TestSensitivity(t *testing.T) {
 		t.Errorf("order: %v", flips)
 	}
 	s.ArrivalsPerSecond = 1
-	// M/D/1: the wait that uses up 42.6 ms, from MaxArrivals of response 150 ms.
+	// M/D/1: with service S and response R of 150 ms, λ = 2(R-S)/(S(2R-S)).
 	for _, f := range s.Sensitivity() {
 		if f.Input == "arrivals" {
-			near(t, "arrivals", f.At, MaxArrivals(0.107374, 0.15), 1e-3)
+			near(t, "arrivals", f.At, 2*(0.15-0.107374)/(0.107374*(0.3-0.107374)), 1e-3)
 		}
 	}
 	// An overlapped transfer that prefill hides flips when prefill gets fast.

@@ -92,9 +92,3 @@ func (c Cost) wire(bytes float64) float64 {
 	knee := min(bytes, float64(c.KneeBytes))
 	return (knee/c.KneeRate + bytes - knee) / c.BytesPerSecond
 }
-
-// HalfBandwidthBytes is Hockney's n½: the size in bytes of one transfer with
-// one descriptor that gets half of the bandwidth, (alpha+gamma)·B.
-func (c Cost) HalfBandwidthBytes() float64 {
-	return c.OverheadSeconds(1, 1) * c.BytesPerSecond
-}

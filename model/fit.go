@@ -316,8 +316,12 @@ func (p problem) most(c int) float64 {
 	return least
 }
 
-// percentiles is the middle 95 % of what g makes of the draws, around value.
+// percentiles is the middle 95 % of what g makes of the draws, around value; without
+// draws it is the value.
 func (f *Fit) percentiles(value float64, g func(coefficients) float64) Interval {
+	if len(f.draws) == 0 {
+		return Exactly(value)
+	}
 	v := make([]float64, len(f.draws))
 	for i, d := range f.draws {
 		v[i] = g(d)

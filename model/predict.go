@@ -9,13 +9,6 @@ import (
 	"kvbench/internal/units"
 )
 
-// FitFrom rebuilds a fit from the coefficients that a run recorded; Second, Overlap
-// and LackOfFit may be set on the result. Without the bootstrap behind them its
-// predictions add the spreads as if independent, which errs on the wide side.
-func FitFrom(alpha, beta, gamma, bandwidth Interval, mape, worst float64) Fit {
-	return Fit{Alpha: alpha, Beta: beta, Gamma: gamma, Bandwidth: bandwidth, MAPE: mape, Worst: worst}
-}
-
 // Cost is the fit's central values.
 func (f Fit) Cost() Cost {
 	c := Cost{AlphaSeconds: f.Alpha.Value, BetaSeconds: f.Beta.Value, GammaSeconds: f.Gamma.Value, BytesPerSecond: f.Bandwidth.Value, Overlap: f.Overlap}
@@ -51,7 +44,8 @@ const z95 = 1.959964
 // Predict is the time in seconds of a batch (its median, or the quantile that
 // was fitted) with the 95 % interval of that time on this path: what the
 // coefficients leave open, and the lack of fit. It does not hold for one
-// repetition, which spreads by [Fit.Spread] around it.
+// repetition, which spreads by [Fit.Spread] around it. A Fit that [FitCost] did not make
+// has nothing behind its coefficients, and a prediction without spread.
 func (f Fit) Predict(transfers, descriptors int, bytes int64) Interval {
 	if transfers <= 0 {
 		return Interval{}
@@ -59,10 +53,7 @@ func (f Fit) Predict(transfers, descriptors int, bytes int64) Interval {
 	h, x := f.central()
 	r := h.row(transfers, descriptors, bytes)
 	value := h.seconds(x, r)
-	i := f.addUp(h.seen(x, r), value)
-	if len(f.draws) > 0 {
-		i = f.percentiles(value, func(d coefficients) float64 { return h.seconds(d, r) })
-	}
+	i := f.percentiles(value, func(d coefficients) float64 { return h.seconds(d, r) })
 	extra := z95 * f.lackAt(value) * value
 	i.Low = max(0, value-math.Hypot(value-i.Low, extra))
 	i.High = value + math.Hypot(i.High-value, extra)
@@ -76,23 +67,6 @@ func (f Fit) lackAt(seconds float64) float64 {
 	}
 	i, _ := slices.BinarySearchFunc(f.lacks, seconds, func(l lack, s float64) int { return cmp.Compare(l.seconds, s) })
 	return f.lacks[min(i, len(f.lacks)-1)].share
-}
-
-// addUp spreads value by the coefficients' own intervals, taken as independent.
-func (f Fit) addUp(r coefficients, value float64) Interval {
-	var down, up float64
-	add := func(c int, i Interval) {
-		down = math.Hypot(down, r[c]*(i.Value-i.Low))
-		up = math.Hypot(up, r[c]*(i.High-i.Value))
-	}
-	add(colAlpha, f.Alpha)
-	add(colBeta, f.Beta)
-	add(colGamma, f.Gamma)
-	add(colInverseB, inverse(f.Bandwidth))
-	if f.Second != nil {
-		add(colInverseB2, inverse(f.Second.Bandwidth))
-	}
-	return Interval{Value: value, Low: value - down, High: value + up}
 }
 
 // What may be left open before a fit says less than a data sheet does: the width

@@ -152,15 +152,3 @@ func (p Prefill) LeastSeconds(newTokens, cachedTokens int64) float64 {
 	p.MFU = 1
 	return p.Seconds(newTokens, cachedTokens)
 }
-
-// TokensPerSecond is the rate at which one prefill of tokens makes KV cache.
-func (p Prefill) TokensPerSecond(tokens int64) float64 {
-	return float64(tokens) / p.Seconds(tokens, 0)
-}
-
-// ImpliedMFU is the utilization that a measured prefill of newTokens on
-// cachedTokens shows, above the constant part. The MFU of p is not used.
-func (p Prefill) ImpliedMFU(measuredSeconds float64, newTokens, cachedTokens int64) float64 {
-	flops := PrefillFLOPs(p.Parameters, p.Attention, newTokens, cachedTokens)
-	return flops / (float64(p.GPUs) * p.PeakFLOPs * (measuredSeconds - p.ConstantSeconds))
-}

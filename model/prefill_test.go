@@ -129,16 +129,6 @@ func TestShortPrefillsNeedAConstant(t *testing.T) {
 	near(t, "with 20 ms", p.Seconds(128, 0), 0.047, 0.15)
 }
 
-func TestImpliedMFU(t *testing.T) {
-	p := llama70B
-	// 1,020 tokens on eight H100 in 84 ms, by hand: 141.0e12/(7912e12·0.084).
-	p.GPUs, p.PeakFLOPs = 8, 989e12
-	near(t, "MFU", p.ImpliedMFU(0.084, 1020, 0), 0.212, 3e-3)
-	p.MFU = 0.4
-	near(t, "round trip", p.ImpliedMFU(p.Seconds(4096, 1000), 4096, 1000), 0.4, 1e-12)
-	near(t, "tokens/s", p.TokensPerSecond(4096), 4096/p.Seconds(4096, 0), 1e-12)
-}
-
 func TestPrefillRefuses(t *testing.T) {
 	if _, err := ParseGPU("h101"); !errors.Is(err, ErrPrefill) || !strings.Contains(err.Error(), "h100") {
 		t.Errorf("h101: %v", err)

@@ -53,33 +53,6 @@ func (l Load) Queue() Queueing {
 	return q
 }
 
-// MixedLoad is the load of requests whose service takes seconds[i] with
-// probability proportional to weights[i].
-func MixedLoad(arrivalsPerSecond float64, seconds, weights []float64) Load {
-	var total, first, second float64
-	for i, s := range seconds {
-		total += weights[i]
-		first += weights[i] * s
-		second += weights[i] * s * s
-	}
-	if total == 0 {
-		return Load{ArrivalsPerSecond: arrivalsPerSecond}
-	}
-	return Load{arrivalsPerSecond, first / total, second / total}
-}
-
-// MaxArrivals is the rate of like requests, a second, at which the mean response
-// first come first served reaches responseSeconds; 0 where even a lone request
-// takes longer. With service S and response R it is 2(R-S)/(S(2R-S)), from the
-// M/D/1 response.
-func MaxArrivals(serviceSeconds, responseSeconds float64) float64 {
-	s, r := serviceSeconds, responseSeconds
-	if r <= s || s <= 0 {
-		return 0
-	}
-	return 2 * (r - s) / (s * (2*r - s))
-}
-
 // OfferedBytesPerSecond is the payload that arrivals of one size put on the
 // network: λ·S. A link below it is unstable however requests queue.
 func OfferedBytesPerSecond(arrivalsPerSecond float64, bytes int64) float64 {

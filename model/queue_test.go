@@ -46,21 +46,12 @@ func TestQueueIdentities(t *testing.T) {
 	// Constant service waits half of that.
 	near(t, "M/D/1", Load{ArrivalsPerSecond: 7, ServiceSeconds: 0.1}.Queue().WaitFCFS, 0.7/(10-7)/2, 1e-12)
 	// Half the requests 1 s, half 3 s: E[S] 2, E[S²] 5.
-	m := MixedLoad(0.25, []float64{1, 3}, []float64{1, 1})
-	near(t, "mean", m.ServiceSeconds, 2, 1e-12)
+	m := Load{ArrivalsPerSecond: 0.25, ServiceSeconds: 2, ServiceSquared: 5}
 	near(t, "M/G/1", m.Queue().WaitFCFS, 0.25*5/(2*0.5), 1e-12)
-	for _, l := range []Load{{}, {ArrivalsPerSecond: 1}, {ServiceSeconds: 1}, MixedLoad(3, nil, nil)} {
+	for _, l := range []Load{{}, {ArrivalsPerSecond: 1}, {ServiceSeconds: 1}} {
 		if q := l.Queue(); q.WaitFCFS != 0 || q.WaitPS != 0 || !q.Stable {
 			t.Errorf("no load waits: %+v", q)
 		}
-	}
-}
-
-func TestMaxArrivals(t *testing.T) {
-	rate := MaxArrivals(0.1, 0.25)
-	near(t, "response at that rate", Load{ArrivalsPerSecond: rate, ServiceSeconds: 0.1}.Queue().ResponseFCFS, 0.25, 1e-12)
-	if MaxArrivals(0.1, 0.1) != 0 || MaxArrivals(0, 1) != 0 {
-		t.Error("no rate meets an impossible response")
 	}
 }
 

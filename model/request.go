@@ -92,22 +92,6 @@ func StagedSeconds(stages []Cost, chunks int, bytes int64) float64 {
 	return sum + float64(chunks-1)*slowest
 }
 
-// BestChunks is the number of chunks, at most limit, that makes StagedSeconds
-// least. StagedSeconds is convex in the chunks (a maximum of convex functions),
-// so the search halves.
-func BestChunks(stages []Cost, bytes int64, limit int) int {
-	low, high := 1, max(1, limit)
-	for low < high {
-		mid := low + (high-low)/2
-		if StagedSeconds(stages, mid, bytes) <= StagedSeconds(stages, mid+1, bytes) {
-			high = mid
-		} else {
-			low = mid + 1
-		}
-	}
-	return low
-}
-
 // BestChunksEqual is the real-valued optimum for stages of equal startup alpha
 // and bandwidth B: √((m-1)·S/(alpha·B)), which for two stages is the usual
 // √(S/(alpha·B)). From d/dk of (m+k-1)·(alpha + S/(k·B)). One stage wants one chunk.
@@ -123,11 +107,6 @@ func BestChunksEqual(stages int, alphaSeconds, bytesPerSecond float64, bytes int
 // holds while each stream has a CPU and a queue of its own.
 func StreamsBandwidth(streams int, linkRate, streamRate float64) float64 {
 	return min(linkRate, float64(max(0, streams))*streamRate)
-}
-
-// StreamsToFill is the least number of streams whose rates add up to linkRate.
-func StreamsToFill(linkRate, streamRate float64) int {
-	return int(math.Ceil(linkRate/streamRate - 1e-9))
 }
 
 // IncastSeconds is the least time in which one receiver of bytesPerSecond takes

@@ -18,10 +18,3 @@ func ReuseThreshold(width, prefixTokens, gqa, elementBytes, a, b float64) float6
 func ShippedBytes(bytes int64, hitShare float64) int64 {
 	return int64(float64(bytes)*(1-min(1, max(0, hitShare))) + 0.5)
 }
-
-// FetchGainSeconds is how much sooner a cached prefix is there when it is fetched
-// over path than when it is computed again: prefill of the prefix minus the
-// transfer of its bytes. Below zero, compute it.
-func FetchGainSeconds(path Cost, descriptors int, bytes int64, p Prefill, prefixTokens int64) float64 {
-	return p.Seconds(prefixTokens, 0) - path.Seconds(1, descriptors, bytes)
-}

@@ -20,9 +20,3 @@ func TestShippedBytes(t *testing.T) {
 		}
 	}
 }
-
-// 2·1e9·1000 operations at 0.5e12 a second are 4 s; 3 GB at 1 GB/s are 3.
-func TestFetchGain(t *testing.T) {
-	p := Prefill{Parameters: 1e9, GPUs: 1, PeakFLOPs: 1e12, MFU: 0.5}
-	near(t, "gain", FetchGainSeconds(Cost{BytesPerSecond: 1e9}, 1, 3e9, p, 1000), 1, 1e-12)
-}

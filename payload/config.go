@@ -11,7 +11,7 @@ import (
 // ReadConfig reads the config.json of a Hugging Face model and derives the
 // geometry of its KV cache. What cannot be derived is an error that names the
 // field; the dtype of the weights and their quantization play no part, and
-// multi-token prediction layers are not among the layers (see Geometry.WithMTP).
+// multi-token prediction layers are not among the layers (see Geometry.MTPLayers).
 // A model class that is not known is read by its field names, with a note.
 func ReadConfig(r io.Reader) (Geometry, error) {
 	top, err := decodeObject(r)

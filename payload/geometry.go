@@ -1,9 +1,6 @@
 package payload
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 // Kind says what a layer keeps for a request.
 type Kind string
@@ -105,23 +102,6 @@ func (g Geometry) BytesPerToken(f Format) float64 {
 		n += f.bytesPerToken(l, i)
 	}
 	return n
-}
-
-// WithMTP returns the geometry with its multi-token prediction layers counted, as
-// an engine that speculates with them keeps them: each like the last attention layer.
-func (g Geometry) WithMTP() Geometry {
-	layers := slices.Clone(g.Layers)
-	for i := len(layers) - 1; i >= 0; i-- {
-		if !layers[i].Attention() {
-			continue
-		}
-		for range min(g.MTPLayers, maxLayers) {
-			layers = append(layers, layers[i])
-		}
-		break
-	}
-	g.Layers, g.MTPLayers = layers, 0
-	return g
 }
 
 // Validate reports the first layer whose figures are no geometry, by its field.
