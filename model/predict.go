@@ -59,10 +59,7 @@ func (f Fit) Predict(transfers, descriptors int, bytes int64) Interval {
 	h, x := f.central()
 	r := h.row(transfers, descriptors, bytes)
 	value := h.seconds(x, r)
-	i := f.addUp(h.seen(x, r), value)
-	if len(f.draws) > 0 {
-		i = f.percentiles(value, func(d coefficients) float64 { return h.seconds(d, r) })
-	}
+	i := f.spreadOf(x, func(x coefficients) float64 { return h.seconds(x, r) })
 	extra := z95 * f.lackAt(value) * value
 	i.Low = max(0, value-math.Hypot(value-i.Low, extra))
 	i.High = value + math.Hypot(i.High-value, extra)
@@ -76,23 +73,6 @@ func (f Fit) lackAt(seconds float64) float64 {
 	}
 	i, _ := slices.BinarySearchFunc(f.lacks, seconds, func(l lack, s float64) int { return cmp.Compare(l.seconds, s) })
 	return f.lacks[min(i, len(f.lacks)-1)].share
-}
-
-// addUp spreads value by the coefficients' own intervals, taken as independent.
-func (f Fit) addUp(r coefficients, value float64) Interval {
-	var down, up float64
-	add := func(c int, i Interval) {
-		down = math.Hypot(down, r[c]*(i.Value-i.Low))
-		up = math.Hypot(up, r[c]*(i.High-i.Value))
-	}
-	add(colAlpha, f.Alpha)
-	add(colBeta, f.Beta)
-	add(colGamma, f.Gamma)
-	add(colInverseB, inverse(f.Bandwidth))
-	if f.Second != nil {
-		add(colInverseB2, inverse(f.Second.Bandwidth))
-	}
-	return Interval{Value: value, Low: value - down, High: value + up}
 }
 
 // What may be left open before a fit says less than a data sheet does: the width
@@ -153,7 +133,7 @@ func (f Fit) Vague() (notes []string) {
 // prediction for one batch is too vague to be held against a measurement.
 func (f Fit) TrustworthyFor(transfers, descriptors int, bytes int64) error {
 	i := f.Predict(transfers, descriptors, bytes)
-	if i.High-i.Low > 2*openPrediction*i.Value {
+	if tooOpen(i) {
 		return fmt.Errorf("%w: the prediction for %s in %d transfers is %s but could be %s to %s; %s",
 			ErrUntrustworthy, units.Bytes(bytes), transfers, units.Seconds(i.Value), units.Seconds(i.Low), units.Seconds(i.High), calibrateMore)
 	}
