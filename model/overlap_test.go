@@ -291,3 +291,14 @@ func BenchmarkExposedSeconds(b *testing.B) {
 		c.ExposedSeconds(request, 0.1)
 	}
 }
+
+func BenchmarkExposedUnlike(b *testing.B) {
+	each := make([]Transfer, 36)
+	for l := range each {
+		each[l] = Transfer{2, 262144 + int64(l%2)*8<<20}
+	}
+	c, request := Cost{AlphaSeconds: 1e-4, BetaSeconds: 1e-6, GammaSeconds: 1e-7, BytesPerSecond: 1e10}, NewTransfers(each)
+	for b.Loop() {
+		c.ExposedSeconds(request, 0.1)
+	}
+}

@@ -3,7 +3,6 @@ package payload
 import (
 	"errors"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -281,19 +280,10 @@ func TestPairErrors(t *testing.T) {
 	}
 }
 
-// TestPairsAlone: they are those of the shape, and refuse what it refuses.
-func TestPairsAlone(t *testing.T) {
-	s := Spec{Geometry: load(t, "llama-3.1-8b"), Tokens: 1000, TP: 8, TPDecode: 4, PP: 2, Layout: Layout{Paged: true, BlockTokens: 16, Fragmentation: 1}}
-	pairs, err := s.Pairs()
-	if err != nil || len(pairs) == 0 || !slices.Equal(pairs, shape(t, s).Pairs) {
-		t.Errorf("%v, %v; the shape has %v", pairs, err, shape(t, s).Pairs)
-	}
-	if _, ok := PairOf(pairs, 99, 0); ok {
-		t.Error("a rank that is not there moves something")
-	}
-	s.Tokens = 0
-	if _, err := s.Pairs(); err == nil {
-		t.Error("no tokens are taken for a request")
+// TestSizesRefuse what the shape refuses.
+func TestSizesRefuse(t *testing.T) {
+	if _, err := (Spec{Geometry: load(t, "llama-3.1-8b")}).Sizes(0, 0); err == nil || !strings.Contains(err.Error(), "context of 0 tokens") {
+		t.Errorf("no tokens are taken for a request: %v", err)
 	}
 }
 

@@ -141,7 +141,11 @@ func (p *forecast) row(r route, s model.Scenario) {
 // caveat says why not to lean on what a fit predicts of a request.
 func caveat(fit *model.Fit, s model.Scenario) (vague bool, note string) {
 	var notes []string
-	if err := fit.TrustworthyFor(s.Transfers.Totals()); err != nil {
+	err := fit.TrustworthyFor(s.Transfers.Totals())
+	if err == nil && s.Overlap {
+		err = fit.TrustworthyExposed(s.Transfers, s.PrefillSeconds)
+	}
+	if err != nil {
 		vague, notes = true, append(notes, "too vague to rely on: "+err.Error())
 	}
 	if outside := fit.Outside(s.Transfers.Totals()); outside != "" {
