@@ -68,7 +68,7 @@ func recheckCell(c *results.Cell, spec *model.Cost, fit *model.Fit) error {
 		{c.Requests < 1, fmt.Sprintf("%d requests", c.Requests)},
 		{service.Count() != c.Requests || exposed.Count() != c.Requests, fmt.Sprintf("%d requests, but service times of %d and exposed times of %d", c.Requests, service.Count(), exposed.Count())},
 		{c.Latency.Layer.Count != c.Requests*int64(c.Layers), fmt.Sprintf("%d requests of %d layers, but times of %d layers", c.Requests, c.Layers, c.Latency.Layer.Count)},
-		{c.Layers < 1 || c.Bytes < 1 || c.Descriptors < c.Layers, fmt.Sprintf("%d bytes in %d layers and %d descriptors", c.Bytes, c.Layers, c.Descriptors)},
+		{c.Layers < 1 || c.Layers > mostTransfers || c.Bytes < 1 || c.Descriptors < c.Layers || !addUp(c), fmt.Sprintf("%d bytes in %d layers and %d descriptors", c.Bytes, c.Layers, c.Descriptors)},
 		{!agree(c.Goodput*c.BusySeconds, float64(c.Bytes)*float64(c.Requests)), fmt.Sprintf("%d requests of %d bytes, but %.4g bytes/s over %.4g s", c.Requests, c.Bytes, c.Goodput, c.BusySeconds)},
 		{c.Verify.Mismatched < 0 || c.Verify.Checked < c.Verify.Mismatched, fmt.Sprintf("%d blocks wrong of %d", c.Verify.Mismatched, c.Verify.Checked)},
 		{c.Verify.Mode != payload.VerifyNone && c.Verify.Checked == 0, fmt.Sprintf("verification %q that checked nothing", c.Verify.Mode)},
@@ -246,7 +246,8 @@ func beyondSpec(c *results.Cell, fit *model.Fit, spec *model.Cost) (descriptors,
 // judgedSeconds is what a cost makes of the time by which a cell is judged.
 func judgedSeconds(c *results.Cell, cost model.Cost) float64 {
 	if c.Overlap != nil {
-		return cost.ExposedSeconds(c.Layers, c.Descriptors, c.Bytes, c.Overlap.PrefillSeconds)
+		transfers, _ := transfersOf(c)
+		return cost.ExposedSeconds(transfers, c.Overlap.PrefillSeconds)
 	}
 	return cost.Seconds(c.Layers, c.Descriptors, c.Bytes)
 }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"math"
 
 	"kvbench/model"
@@ -15,40 +16,49 @@ func predict(cell *results.Cell, service, exposed *results.Histogram, prefill fl
 	if prefill > 0 {
 		cell.Overlap = &results.Overlap{PrefillSeconds: prefill, Exposed50: estimate(median(exposed))}
 	}
-	// expect holds the service time against a cost, and under a prefill the exposed time too.
-	expect := func(whole model.Interval, cost model.Cost) (service, exposed *results.Prediction) {
+	transfers, known := transfersOf(cell)
+	// expect holds the measurements against a service time of a request whose layers are
+	// all ready at once and, under a prefill, against the exposed time.
+	expect := func(whole, rest model.Interval) (service, hidden *results.Prediction) {
 		if cell.Overlap == nil {
 			return prediction(measured, whole), nil
 		}
-		e := cost.ExposedSeconds(cell.Layers, cell.Descriptors, cell.Bytes, prefill)
-		// What the whole transfer leaves open, its exposed part does too.
-		spread := func(bound float64) float64 { return e * bound / whole.Value }
-		exposedTime := model.Interval{Value: e, Low: spread(whole.Low), High: spread(whole.High)}
-		serviceTime := model.Interval{Value: prefill + e, Low: prefill + exposedTime.Low, High: prefill + exposedTime.High}
-		return prediction(measured, serviceTime), prediction(interval(cell.Overlap.Exposed50), exposedTime)
+		hidden = prediction(interval(cell.Overlap.Exposed50), rest)
+		if hidden != nil && !known {
+			hidden.Vague, hidden.Note = true, sizesUnknown
+		}
+		return prediction(measured, model.Interval{Value: prefill + rest.Value, Low: prefill + rest.Low, High: prefill + rest.High}), hidden
 	}
 	if spec != nil {
-		whole, hidden := expect(model.Exactly(spec.Seconds(cell.Layers, cell.Descriptors, cell.Bytes)), *spec)
+		whole, hidden := expect(model.Exactly(spec.Seconds(transfers.Totals())), model.Exactly(spec.ExposedSeconds(transfers, prefill)))
 		cell.Predicted.Spec = whole
 		if cell.Overlap != nil {
 			cell.Overlap.Spec = hidden
 		}
 	}
 	if fit != nil {
-		whole, hidden := expect(fit.Predict(cell.Layers, cell.Descriptors, cell.Bytes), fit.Cost())
+		whole, hidden := expect(fit.Predict(transfers.Totals()), fit.PredictExposed(transfers, prefill))
 		cell.Predicted.Fit = whole
+		caution(whole, fit.Outside(transfers.Totals()), fit.TrustworthyFor(transfers.Totals()))
 		if cell.Overlap != nil {
 			cell.Overlap.Fit = hidden
+			caution(hidden, fit.Outside(transfers.Totals()), cmp.Or(fit.TrustworthyFor(transfers.Totals()), fit.TrustworthyExposed(transfers, prefill)))
 		}
-		for _, p := range []*results.Prediction{whole, hidden} {
-			if p == nil {
-				continue
-			}
-			p.Note = fit.Outside(cell.Layers, cell.Descriptors, cell.Bytes)
-			if err := fit.TrustworthyFor(cell.Layers, cell.Descriptors, cell.Bytes); err != nil {
-				p.Note, p.Vague = err.Error(), true
-			}
-		}
+	}
+}
+
+// sizesUnknown is why the exposed time of an older record has no verdict.
+const sizesUnknown = "the record does not hold the size of each layer's transfer, on which the exposed time depends; run it again"
+
+// caution notes where not to lean on a prediction by a fit: it is of a request outside
+// what was calibrated, or for the reason in vague it is none.
+func caution(p *results.Prediction, outside string, vague error) {
+	switch {
+	case p == nil || p.Vague: // for a reason that is of more weight
+	case vague != nil:
+		p.Note, p.Vague = vague.Error(), true
+	default:
+		p.Note = outside
 	}
 }
 

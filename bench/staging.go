@@ -48,8 +48,10 @@ func predictStaged(cell *results.Cell, t results.Transport) {
 	if stages == nil || cell.Overlap != nil || cell.Layers < 1 {
 		return
 	}
-	layer := cell.Bytes / int64(cell.Layers)
-	chunks := cell.Layers * int(max(1, (layer+chunkBytes-1)/chunkBytes))
+	chunks := 0 // none holds bytes of two transfers
+	for _, t := range runsOf(cell) {
+		chunks += t.Count * int(max(1, (t.Bytes+chunkBytes-1)/chunkBytes))
+	}
 	cell.Predicted.Staged = prediction(interval(cell.Service50), model.Exactly(model.StagedSeconds(stages, chunks, cell.Bytes)))
 }
 

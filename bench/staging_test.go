@@ -44,7 +44,14 @@ func TestPredictStaged(t *testing.T) {
 			t.Errorf("%s: %+v", name, c.Predicted.Staged)
 		}
 	}
+	// Of 4 and 8 MiB, in chunks of at most 4: one and two. Three chunks of 4 MiB take 5 ms, 8 ms
+	// and 2 + 4/3 ms, and two more 8 ms each.
 	c := cell()
+	c.Transfers = []results.Transfers{{Count: 1, Bytes: 4 * mib, Descriptors: 1}, {Count: 1, Bytes: 8 * mib, Descriptors: 1}}
+	if predictStaged(&c, staged(out, wire, none, in)); c.Predicted.Staged == nil || math.Abs(c.Predicted.Staged.Seconds-(15e-3+4e-3/3+16e-3)) > 1e-9 {
+		t.Errorf("unlike transfers: %+v, want 32.33 ms", c.Predicted.Staged)
+	}
+	c = cell()
 	c.Overlap = &results.Overlap{}
 	if predictStaged(&c, staged(out, wire, none, in)); c.Predicted.Staged != nil {
 		t.Errorf("under a prefill: %+v", c.Predicted.Staged)

@@ -135,6 +135,7 @@ func (o *Outcome) summarizeCell(c *CellOutcome, spec *model.Cost, fit *model.Fit
 		KVBytes:         c.cell.shape.Bytes,
 		Layers:          len(c.cell.plan.Transfers),
 		Descriptors:     c.cell.plan.Descriptors,
+		Transfers:       recorded(c.cell.plan),
 		Requests:        record.Requests,
 		Warmup:          c.Warmup,
 		Concurrency:     o.Plan.Workers,

@@ -11,9 +11,7 @@ import (
 // what it wins.
 type Scenario struct {
 	ContextTokens int64
-	Bytes         int64 // on the wire
-	Layers        int   // transfers
-	Descriptors   int
+	Transfers     Transfers // of the request
 	Path          Cost
 	// PrefillSeconds is prefill on its own node, undisturbed.
 	PrefillSeconds float64
@@ -41,7 +39,7 @@ type Outcome struct {
 	NetGainSeconds       float64 // SavedSeconds - ExposedSeconds; without SavedKnown, minus the exposed time
 	TransferOverPrefill  float64 // +Inf without prefill
 	ExposedShare         float64 // of TTFT = prefill + exposed
-	HidingBytesPerSecond float64 // bandwidth from which only one layer is exposed; +Inf where none does it
+	HidingBytesPerSecond float64 // bandwidth from which the last transfer alone is exposed; +Inf where none does it
 	Queueing             Queueing
 	Verdict              Payoff
 }
@@ -77,10 +75,10 @@ func (s Scenario) Outcome() Outcome {
 
 // exposed is the transfer alone on the link, what TTFT pays of it, and its queue.
 func (s Scenario) exposed() (transfer, exposed float64, q Queueing) {
-	transfer = s.Path.Seconds(s.Layers, s.Descriptors, s.Bytes)
+	transfer = s.Path.Seconds(s.Transfers.Totals())
 	exposed = transfer
 	if s.Overlap {
-		exposed = s.Path.ExposedSeconds(s.Layers, s.Descriptors, s.Bytes, s.PrefillSeconds)
+		exposed = s.Path.ExposedSeconds(s.Transfers, s.PrefillSeconds)
 	}
 	q = Load{ArrivalsPerSecond: s.ArrivalsPerSecond, ServiceSeconds: transfer}.Queue()
 	if s.ArrivalsPerSecond > 0 {
@@ -135,24 +133,16 @@ func (s Scenario) Explain(o Outcome) string {
 }
 
 // HidingBandwidth is the bandwidth in bytes a second from which layer-wise
-// shipping keeps up with prefill, so that only the last layer is exposed. Where
-// posting and wire add up it is S/(prefill - L·beta - gamma·N), and without
-// overheads κ·(prefill tokens/s). It is +Inf where posting alone is slower than prefill.
+// shipping keeps up with prefill, so that nothing is exposed beyond what the last
+// transfer exposes alone. Of transfers alike whose posting and wire add up it is
+// S/(prefill - L·beta - gamma·N), and without overheads κ·(prefill tokens/s). It is
+// that of a path of one regime, +Inf where posting alone is slower than prefill, and
+// +Inf for a single transfer, which hides behind nothing.
 func (s Scenario) HidingBandwidth() float64 {
-	post := float64(s.Layers)*s.Path.BetaSeconds + float64(s.Descriptors)*s.Path.GammaSeconds
-	if post >= s.PrefillSeconds {
+	if s.Transfers.Count() < 2 {
 		return math.Inf(1)
 	}
-	// Solve overlapped(post, wire) = prefill for the wire, first as the longer of the two.
-	visible := 1 - s.Path.Overlap
-	wire := s.PrefillSeconds - visible*post
-	if wire < post {
-		wire = post
-		if visible > 0 {
-			wire = min(post, (s.PrefillSeconds-post)/visible)
-		}
-	}
-	return float64(s.Bytes) / wire
+	return 1 / s.Path.hidingSecondsPerByte(s.Transfers, s.PrefillSeconds)
 }
 
 // BreakEvenContext is the context in tokens from which holds is true and stays

@@ -10,7 +10,7 @@ import (
 // of prefill on eight H100 at 40 %: 184.1 ms.
 func llamaOn(t *testing.T, link string) Scenario {
 	return Scenario{
-		ContextTokens: 4096, Bytes: 1342177280, Layers: 80, Descriptors: 80,
+		ContextTokens: 4096, Transfers: EqualTransfers(80, 80, 1342177280),
 		Path:           SpecCost(mustLink(t, link), 0, Framing{Mode: FramingOff}, 0, 0),
 		PrefillSeconds: 582.73e12 / (8 * 989e12 * 0.4),
 	}
@@ -78,7 +78,7 @@ func TestHidingBandwidthWithOverheads(t *testing.T) {
 		near(t, "overlapping", s.HidingBandwidth(), 1342177280/c.wire, 1e-9)
 		s2 := s
 		s2.Path.BytesPerSecond = s.HidingBandwidth()
-		near(t, "exposed there", s2.Path.ExposedSeconds(80, 80, s.Bytes, s.PrefillSeconds*(1+1e-9)), s2.Path.ExposedSeconds(80, 80, s.Bytes, 1e3), 1e-6)
+		near(t, "exposed there", s2.Path.ExposedSeconds(s.Transfers, s.PrefillSeconds*(1+1e-9)), s2.Path.ExposedSeconds(s.Transfers, 1e3), 1e-6)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestBreakEvenContextByHand(t *testing.T) {
 	want := (327680*8*989e12*0.4*7/3/12.5e9 - 2*68.45e9) / (2 * 80 * 8192)
 	path := SpecCost(mustLink(t, "100gbe"), 0, Framing{Mode: FramingOff}, 0, 0)
 	got, ok := BreakEvenContext(128, 1<<20, func(n int64) bool {
-		s := Scenario{Bytes: 327680 * n, Layers: 80, Descriptors: 80, Path: path, PrefillSeconds: p.Seconds(n, 0)}
+		s := Scenario{Transfers: EqualTransfers(80, 80, 327680*n), Path: path, PrefillSeconds: p.Seconds(n, 0)}
 		return s.Outcome().ExposedShare <= 0.3
 	})
 	if !ok {
@@ -156,10 +156,10 @@ func TestSensitivity(t *testing.T) {
 // hand: T = S/B, net = 0.2·p - (T - 79/80·p) is zero at p = T/(0.2 + 79/80).
 func TestSensitivityOfAShare(t *testing.T) {
 	s := Scenario{
-		Bytes: 8192 * 327680, Layers: 80, Path: Cost{BytesPerSecond: 12.5e9 * 1448 / 1538},
+		Transfers: EqualTransfers(80, 80, 8192*327680), Path: Cost{BytesPerSecond: 12.5e9 * 1448 / 1538},
 		PrefillSeconds: 0.3822, SavedShare: 0.2, SavedKnown: true, Overlap: true,
 	}
-	transfer := float64(s.Bytes) / s.Path.BytesPerSecond
+	transfer := float64(s.Transfers.Bytes()) / s.Path.BytesPerSecond
 	want := transfer / (0.2 + 79.0/80)
 	for _, f := range s.Sensitivity() {
 		if f.Input == "prefill" {

@@ -132,7 +132,7 @@ func (f Fit) Vague() (notes []string) {
 // prediction for one batch is too vague to be held against a measurement.
 func (f Fit) TrustworthyFor(transfers, descriptors int, bytes int64) error {
 	i := f.Predict(transfers, descriptors, bytes)
-	if i.High-i.Low > 2*openPrediction*i.Value {
+	if tooOpen(i) {
 		return fmt.Errorf("%w: the prediction for %s in %d transfers is %s but could be %s to %s; %s",
 			ErrUntrustworthy, units.Bytes(bytes), transfers, units.Seconds(i.Value), units.Seconds(i.Low), units.Seconds(i.High), calibrateMore)
 	}

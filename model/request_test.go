@@ -5,55 +5,6 @@ import (
 	"testing"
 )
 
-func TestLayerFinish(t *testing.T) {
-	// By hand: the second layer waits for the first, the third for prefill.
-	got := LayerFinish([]float64{1, 2, 10}, []float64{4, 3, 1})
-	for l, want := range []float64{5, 8, 11} {
-		near(t, "finish", got[l], want, 1e-12)
-	}
-	near(t, "exposed", Exposed([]float64{1, 2, 10}, []float64{4, 3, 1}), 1, 1e-12)
-	if Exposed(nil, nil) != 0 || ExposedUniform(0, 1, 1) != 0 {
-		t.Error("a request without layers is exposed")
-	}
-}
-
-// x + (L-1)·max(0, x-c), at prefill 0.5, 1 and 2 times the layer's transfer.
-func TestExposedUniform(t *testing.T) {
-	for _, c := range []struct{ compute, want float64 }{
-		{0.5, 1 + 79*0.5}, {1, 1}, {2, 1}, {0, 80},
-	} {
-		near(t, "closed form", ExposedUniform(80, c.compute, 1), c.want, 1e-12)
-		ready, move := make([]float64, 80), make([]float64, 80)
-		for l := range ready {
-			ready[l], move[l] = float64(l+1)*c.compute, 1
-		}
-		near(t, "recurrence", Exposed(ready, move), c.want, 1e-9)
-		path := Cost{BytesPerSecond: 1}
-		near(t, "path", path.ExposedSeconds(80, 80, 80, 80*c.compute), c.want, 1e-9)
-	}
-}
-
-func TestExposedSecondsWithOverheads(t *testing.T) {
-	c := Cost{AlphaSeconds: 1e-3, BetaSeconds: 1e-5, GammaSeconds: 1e-6, BytesPerSecond: 1e9}
-	near(t, "nothing to hide behind", c.ExposedSeconds(80, 160, 80e6, 0), c.Seconds(80, 160, 80e6), 1e-12)
-	// Hidden but for one layer: startup, two descriptors, one megabyte.
-	near(t, "hidden", c.ExposedSeconds(80, 160, 80e6, 1), 1e-3+2e-6+1e-3, 1e-12)
-}
-
-// TestExposedOfTwoRegimes: 4 GB/s for the first 4 MiB of a batch, 2 GB/s past them. 80
-// layers of 1 MiB that queue are one batch, of which 76 MiB go at the slower rate; one that
-// finds the path idle is a batch of 1 MiB.
-func TestExposedOfTwoRegimes(t *testing.T) {
-	const mib = 1 << 20
-	c := Cost{AlphaSeconds: 25e-6, BytesPerSecond: 2e9, KneeBytes: 4 * mib, KneeRate: 2}
-	const whole = 25e-6 + 4*mib/4e9 + 76*mib/2e9
-	near(t, "whole", c.Seconds(80, 160, 80*mib), whole, 1e-12)
-	near(t, "nothing to hide behind", c.ExposedSeconds(80, 160, 80*mib, 0), whole, 1e-12)
-	near(t, "hidden in part", c.ExposedSeconds(80, 160, 80*mib, 20e-3), whole-20e-3*79/80, 1e-9)
-	near(t, "hidden but for one layer", c.ExposedSeconds(80, 160, 80*mib, 1), 25e-6+mib/4e9, 1e-12)
-	near(t, "hidden but for one layer past the knee", c.ExposedSeconds(80, 160, 80*8*mib, 10), 25e-6+4*mib/4e9+4*mib/2e9, 1e-12)
-}
-
 func TestStaged(t *testing.T) {
 	stage := Cost{AlphaSeconds: 1e-4, BytesPerSecond: 1e9}
 	two := []Cost{stage, stage}

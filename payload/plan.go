@@ -1,10 +1,6 @@
 package payload
 
-import (
-	"cmp"
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 // Piece is one contiguous byte range on both sides: offsets into the source's and
 // the destination's memory image, and a length, all in bytes.
@@ -35,21 +31,12 @@ const maxPieces = 1 << 26
 
 // Pair lists what prefillRank sends to decodeRank: the byte ranges on both sides.
 // Ranks count tensor ranks within pipeline stages: rank = stage*TP + tensor rank.
-// A pair that moves nothing is an error that names some that do.
+// A pair that moves nothing is a [NothingError], which names some that do.
 func (s Spec) Pair(prefillRank, decodeRank int) (*Plan, error) {
-	if err := s.Validate(); err != nil {
+	if err := s.validatePair(prefillRank, decodeRank); err != nil {
 		return nil, err
 	}
-	fail := func(format string, args ...any) (*Plan, error) {
-		return nil, fmt.Errorf("plan rank pair %d:%d: "+format, append([]any{prefillRank, decodeRank}, args...)...)
-	}
 	r := s.resolved()
-	if n := r.TP * r.PP; prefillRank < 0 || prefillRank >= n {
-		return fail("there are %d prefill ranks; choose 0 to %d", n, n-1)
-	}
-	if n := r.TPDecode * r.PPDecode; decodeRank < 0 || decodeRank >= n {
-		return fail("there are %d decode ranks; choose 0 to %d", n, n-1)
-	}
 	cells := r.cells(prefillRank/r.TP, decodeRank/r.TPDecode)
 	var entries int64
 	for _, c := range cells {
@@ -58,32 +45,36 @@ func (s Spec) Pair(prefillRank, decodeRank int) (*Plan, error) {
 		}
 	}
 	if entries == 0 {
-		return fail("it moves nothing; choose one that does, such as %s", somePairs(r.pairs()))
+		return nil, r.nothing(prefillRank, decodeRank)
 	}
 	if entries > maxPieces {
-		return fail("%d byte ranges pass the limit of %d; lower the context, or raise the tokens of a block", entries, maxPieces)
+		return nil, fmt.Errorf("plan rank pair %d:%d: %d byte ranges pass the limit of %d; lower the context, or raise the tokens of a block", prefillRank, decodeRank, entries, maxPieces)
 	}
 	return r.build(cells, prefillRank%r.TP, decodeRank%r.TPDecode), nil
 }
 
-// build lists the transfers of one pair of tensor ranks between two stages.
-func (s Spec) build(cells []cell, p, d int) *Plan {
-	type group struct {
-		cell   cell
-		layers []int
+// validatePair is Validate, and whether there are the two ranks.
+func (s Spec) validatePair(prefillRank, decodeRank int) error {
+	if err := s.Validate(); err != nil {
+		return err
 	}
-	var groups []group
-	for _, c := range cells {
-		for _, layers := range c.groups() {
-			groups = append(groups, group{c, layers})
+	r := s.resolved()
+	for _, side := range []struct {
+		name    string
+		rank, n int
+	}{{"prefill", prefillRank, r.TP * r.PP}, {"decode", decodeRank, r.TPDecode * r.PPDecode}} {
+		if side.rank < 0 || side.rank >= side.n {
+			return fmt.Errorf("plan rank pair %d:%d: there are %d %s ranks; choose 0 to %d", prefillRank, decodeRank, side.n, side.name, side.n-1)
 		}
 	}
-	slices.SortFunc(groups, func(a, b group) int {
-		return cmp.Compare(a.layers[len(a.layers)-1], b.layers[len(b.layers)-1])
-	})
+	return nil
+}
+
+// build lists the transfers of one pair of tensor ranks between two stages.
+func (s Spec) build(cells []cell, p, d int) *Plan {
 	plan, tables := &Plan{}, tableSet{}
-	for _, g := range groups {
-		pools := g.cell.pools(s, p, d)
+	for _, g := range inOrder(cells) {
+		pools := cells[g.cell].pools(s, p, d)
 		if len(pools) == 0 {
 			continue
 		}
@@ -93,7 +84,7 @@ func (s Spec) build(cells []cell, p, d int) *Plan {
 			blocks += q.stamps(s.Layout)
 		}
 		t := Transfer{
-			Layer: g.layers[len(g.layers)-1], Layers: g.layers,
+			Layer: g.last(), Layers: g.layers,
 			Pieces: make([]Piece, 0, pieces), Blocks: make([]Piece, 0, blocks),
 		}
 		for _, q := range pools {
@@ -106,21 +97,4 @@ func (s Spec) build(cells []cell, p, d int) *Plan {
 		plan.Descriptors += len(t.Pieces)
 	}
 	return plan
-}
-
-func somePairs(pairs []RankPair) string {
-	var s string
-	for i, p := range pairs {
-		if i == 3 {
-			break
-		}
-		if i > 0 {
-			s += ", "
-		}
-		s += fmt.Sprintf("%d:%d", p.Prefill, p.Decode)
-	}
-	if s == "" {
-		return "another model: this one has no bytes to move"
-	}
-	return s
 }

@@ -60,6 +60,15 @@ func checkPlans(t testing.TB, s Spec) {
 		if plan.Bytes != want.Bytes || int64(plan.Descriptors) != want.Descriptors {
 			t.Fatalf("%+v: the plan has %d bytes in %d pieces, the shape says %+v", s, plan.Bytes, plan.Descriptors, want)
 		}
+		sizes, err := s.Sizes(want.Prefill, want.Decode)
+		if err != nil || len(sizes) != len(plan.Transfers) {
+			t.Fatalf("%+v: %d transfers, in closed form %d, %v", s, len(plan.Transfers), len(sizes), err)
+		}
+		for i, x := range plan.Transfers {
+			if got := (TransferSize{x.Layer, int64(len(x.Pieces)), x.Bytes}); sizes[i] != got {
+				t.Fatalf("%+v: transfer %d is %+v, in closed form %+v", s, i, got, sizes[i])
+			}
+		}
 		wire += plan.Bytes
 		var pieces []Piece
 		var bytes int64

@@ -40,7 +40,11 @@ type Shape struct {
 
 // Pair returns one rank pair's row; false where it moves nothing.
 func (s Shape) Pair(prefillRank, decodeRank int) (RankPair, bool) {
-	return PairOf(s.Pairs, prefillRank, decodeRank)
+	i, ok := slices.BinarySearchFunc(s.Pairs, RankPair{Prefill: prefillRank, Decode: decodeRank}, comparePairs)
+	if !ok {
+		return RankPair{}, false
+	}
+	return s.Pairs[i], true
 }
 
 func comparePairs(a, b RankPair) int {
@@ -73,24 +77,6 @@ func (s Spec) Shape() (Shape, error) {
 	}
 	shape.Notes = r.notes(shape)
 	return shape, nil
-}
-
-// Pairs is [Shape.Pairs] alone, for whoever asks for many contexts.
-func (s Spec) Pairs() ([]RankPair, error) {
-	if err := s.Validate(); err != nil {
-		return nil, err
-	}
-	return s.resolved().pairs(), nil
-}
-
-// PairOf returns the row of a pair of ranks in pairs, as [Shape.Pairs] has them;
-// false where it moves nothing.
-func PairOf(pairs []RankPair, prefillRank, decodeRank int) (RankPair, bool) {
-	i, ok := slices.BinarySearchFunc(pairs, RankPair{Prefill: prefillRank, Decode: decodeRank}, comparePairs)
-	if !ok {
-		return RankPair{}, false
-	}
-	return pairs[i], true
 }
 
 // kinds sums the layers by geometry, over the whole model on one rank.

@@ -1,8 +1,8 @@
 package payload
 
 import (
+	"errors"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -243,37 +243,47 @@ func TestPairErrors(t *testing.T) {
 	s := Spec{Geometry: load(t, "llama-2-70b"), Tokens: 100, TP: 2, PP: 2}
 	for says, pair := range map[string][2]int{
 		"4 prefill ranks": {4, 0}, "4 decode ranks": {0, 4}, "choose 0 to 3": {-1, 0},
-		"moves nothing; choose one that does, such as 0:0, 1:1, 2:2": {0, 1}, "0:2: it moves nothing": {0, 2},
+		"moves nothing; choose one that does, such as 0:0, 1:1, 2:2": {0, 1}, "0:2 moves nothing": {0, 2},
 	} {
-		if _, err := s.Pair(pair[0], pair[1]); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("pair %v: %v does not say %q", pair, err, says)
+		_, errPlan := s.Pair(pair[0], pair[1])
+		_, errSizes := s.Sizes(pair[0], pair[1])
+		for _, err := range []error{errPlan, errSizes} {
+			if err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("pair %v: %v does not say %q", pair, err, says)
+			}
 		}
 	}
 	mamba, err := read(`{"model_type":"mamba2","hidden_size":4096,"num_hidden_layers":2,"num_heads":128,"head_dim":64,"n_groups":8,"state_size":128,"conv_kernel":4}`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (Spec{Geometry: mamba, Tokens: 1}).Pair(0, 0); err == nil || !strings.Contains(err.Error(), "moves nothing") {
-		t.Errorf("a model without KV: %v", err)
+	// Where no pair at all moves something, the rank is not to blame. The state of one
+	// layer of mamba2 is (8192 + 2·8·128)·3 of its convolution and 128·64·128 elements.
+	for says, s := range map[string]Spec{
+		"no KV to move, only a state of 4317184 bytes": {Geometry: mamba, Tokens: 1},
+		"no layer among those named":                   {Geometry: load(t, "qwen3-next-80b"), Tokens: 1, Layers: []int{0}},
+		"drops every layer that keeps KV": { // one layer in four does
+			Geometry: load(t, "qwen3-next-80b"), Tokens: 1, Format: format(t, "pdtrim:1/1/0/3+7+11+15+19+23+27+31+35+39+43+47"),
+		},
+	} {
+		_, err := s.Sizes(0, 0)
+		var nothing *NothingError
+		if !errors.As(err, &nothing) || len(nothing.Pairs) > 0 || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "rank pair") {
+			t.Errorf("%v does not say %q", err, says)
+		}
+		if _, errPlan := s.Pair(0, 0); errPlan == nil || errPlan.Error() != err.Error() {
+			t.Errorf("the plan says %v, its sizes %v", errPlan, err)
+		}
 	}
 	if p, err := (Spec{Geometry: mamba, Tokens: 1, State: true}).Pair(0, 0); err != nil || p.Bytes != mamba.StateBytes() {
 		t.Errorf("a model without KV, with its state: %v", err)
 	}
 }
 
-// TestPairsAlone: they are those of the shape, and refuse what it refuses.
-func TestPairsAlone(t *testing.T) {
-	s := Spec{Geometry: load(t, "llama-3.1-8b"), Tokens: 1000, TP: 8, TPDecode: 4, PP: 2, Layout: Layout{Paged: true, BlockTokens: 16, Fragmentation: 1}}
-	pairs, err := s.Pairs()
-	if err != nil || len(pairs) == 0 || !slices.Equal(pairs, shape(t, s).Pairs) {
-		t.Errorf("%v, %v; the shape has %v", pairs, err, shape(t, s).Pairs)
-	}
-	if _, ok := PairOf(pairs, 99, 0); ok {
-		t.Error("a rank that is not there moves something")
-	}
-	s.Tokens = 0
-	if _, err := s.Pairs(); err == nil {
-		t.Error("no tokens are taken for a request")
+// TestSizesRefuse what the shape refuses.
+func TestSizesRefuse(t *testing.T) {
+	if _, err := (Spec{Geometry: load(t, "llama-3.1-8b")}).Sizes(0, 0); err == nil || !strings.Contains(err.Error(), "context of 0 tokens") {
+		t.Errorf("no tokens are taken for a request: %v", err)
 	}
 }
 

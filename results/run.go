@@ -164,9 +164,12 @@ type Cell struct {
 	KVBytes       int64 `json:"kv_bytes"` // of the whole model, as shape says
 	Layers        int   `json:"layers"`   // transfers of one request
 	Descriptors   int   `json:"descriptors"`
-	Requests      int64 `json:"requests"` // measured, warm-up not counted
-	Warmup        int64 `json:"warmup"`
-	Concurrency   int   `json:"concurrency"`
+	// Transfers are those of one request, in order; those alike that follow each other
+	// are one entry. Absent in older records.
+	Transfers   []Transfers `json:"transfers,omitempty"`
+	Requests    int64       `json:"requests"` // measured, warm-up not counted
+	Warmup      int64       `json:"warmup"`
+	Concurrency int         `json:"concurrency"`
 	// WorkingSetBytes is the distinct memory that one request's bytes come from;
 	// less than Bytes where a pool is reused.
 	WorkingSetBytes int64 `json:"working_set_bytes"`
@@ -184,6 +187,13 @@ type Cell struct {
 	Verdict   Verdict      `json:"verdict"`
 	Verify    Verification `json:"verify"`
 	CPU       CellCPU      `json:"cpu"`
+}
+
+// Transfers are consecutive transfers of the same size.
+type Transfers struct {
+	Count       int   `json:"count"`
+	Bytes       int64 `json:"bytes"`       // of each
+	Descriptors int   `json:"descriptors"` // of each
 }
 
 // CellCPU is the processor time of both processes over the cell's measured phase,

@@ -66,9 +66,9 @@ type forecast struct {
 	*predictFlags
 	rank    bench.Rank
 	routes  []route
-	rates   []float64      // requests a second; 0 is no load
-	prefill *prefillTimes  // nil where none was asked for
-	sizes   map[int64]size // by tokens
+	rates   []float64                 // requests a second; 0 is no load
+	prefill *prefillTimes             // nil where none was asked for
+	sizes   map[int64]model.Transfers // by tokens
 	// What --saved says, as seconds or as a share of the prefill.
 	savedSeconds, savedShare float64
 	// cheap is the context in tokens, by the route's name, from which on the exposed
@@ -99,7 +99,7 @@ func (a *app) predict(f *predictFlags) error {
 
 // prepare reads the flags; every error is the caller's mistake.
 func (f *predictFlags) prepare() (*forecast, []payload.Spec, error) {
-	p := &forecast{predictFlags: f, sizes: make(map[int64]size)}
+	p := &forecast{predictFlags: f, sizes: make(map[int64]model.Transfers)}
 	var err error
 	if f.sweep == "context" {
 		f.shape.context = doublings(256, 128<<10)
@@ -205,39 +205,33 @@ func (p *forecast) add(s payload.Spec) error {
 	return nil
 }
 
-// size is what one request of a context moves between the rank pair.
-type size struct {
-	bytes               int64
-	layers, descriptors int
-}
-
-// sizeOf is the size of a context. A search for the context at which something
-// turns asks for hundreds, over each route, so sizes are kept.
-func (p *forecast) sizeOf(s payload.Spec) (size, error) {
-	if z, ok := p.sizes[s.Tokens]; ok {
-		return z, nil
+// transfers are what one request of a context moves between the rank pair. A search for
+// the context at which something turns asks for hundreds, over each route, so they are kept.
+func (p *forecast) transfers(s payload.Spec) (model.Transfers, error) {
+	if t, ok := p.sizes[s.Tokens]; ok {
+		return t, nil
 	}
-	pairs, err := s.Pairs()
+	sizes, err := s.Sizes(p.rank.Prefill, p.rank.Decode)
 	if err != nil {
-		return size{}, asUsage(err)
+		return model.Transfers{}, asUsage(err)
 	}
-	pair, ok := payload.PairOf(pairs, p.rank.Prefill, p.rank.Decode)
-	if !ok {
-		return size{}, usagef("--rank %s moves nothing; pairs that do: %s", p.shape.rank, pairNames(pairs))
+	each := make([]model.Transfer, len(sizes))
+	for i, z := range sizes {
+		each[i] = model.Transfer{Descriptors: int(z.Descriptors), Bytes: z.Bytes}
 	}
-	z := size{bytes: pair.Bytes, layers: max(1, s.Geometry.AttentionLayers()), descriptors: int(pair.Descriptors)}
-	p.sizes[s.Tokens] = z
-	return z, nil
+	t := model.NewTransfers(each)
+	p.sizes[s.Tokens] = t
+	return t, nil
 }
 
 // scenario is one request over one route, without load.
 func (p *forecast) scenario(r route, s payload.Spec) (model.Scenario, error) {
-	z, err := p.sizeOf(s)
+	transfers, err := p.transfers(s)
 	if err != nil {
 		return model.Scenario{}, err
 	}
 	scenario := model.Scenario{
-		ContextTokens: s.Tokens, Bytes: z.bytes, Layers: z.layers, Descriptors: z.descriptors,
+		ContextTokens: s.Tokens, Transfers: transfers,
 		Path: r.cost, Overlap: p.overlap == "layer",
 		SavedSeconds: p.savedSeconds, SavedShare: p.savedShare, SavedKnown: p.saved != "",
 	}

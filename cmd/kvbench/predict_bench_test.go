@@ -14,6 +14,8 @@ var heavyPredictions = map[string][]string{
 	"fit":             {"--model", "llama-3.1-8b", "--fit", "RUN"},
 	"bandwidth sweep": {"--sweep", "bandwidth", "--gpu", "h100", "--saved", "20%", "--layout", "paged"},
 	"context sweep":   {"--sweep", "context", "--gpu", "h100", "--saved", "20%", "--overlap", "layer", "--rate", "10/s", "--link", "100gbe,ib-ndr,nvlink4", "--fit", "RUN"},
+	"unlike layers":   {"--model", "gpt-oss-120b", "--sweep", "context", "--gpu", "h100", "--saved", "20%", "--overlap", "layer", "--rate", "10/s", "--link", "100gbe,ib-ndr,nvlink4", "--fit", "RUN"},
+	"rank pairs":      {"--model", "deepseek-v3", "--pp", "60", "--pp-decode", "59", "--tp", "8", "--tp-decode", "8", "--gpu", "h100"},
 }
 
 // heavyPrediction is the command line of one of them.

@@ -74,9 +74,10 @@ var predictColumns = []column{
 	}},
 	{report.Column{Key: "link", Head: "link"}, always, func(e entry) report.Cell { return textCell(e.name) }},
 	{report.Column{Key: "bytes", Head: "bytes"}, always, func(e entry) report.Cell {
-		return report.Cell{Value: e.Bytes, Text: units.Bytes(e.Bytes)}
+		return report.Cell{Value: e.Transfers.Bytes(), Text: units.Bytes(e.Transfers.Bytes())}
 	}},
-	{report.Column{Key: "descriptors"}, never, func(e entry) report.Cell { return report.Cell{Value: e.Descriptors} }},
+	{report.Column{Key: "transfers"}, never, func(e entry) report.Cell { return report.Cell{Value: e.Transfers.Count()} }},
+	{report.Column{Key: "descriptors"}, never, func(e entry) report.Cell { return report.Cell{Value: e.Transfers.Descriptors()} }},
 	{report.Column{Key: "transfer_seconds", Head: "transfer"}, always, func(e entry) report.Cell { return secondsCell(e.TransferSeconds) }},
 	{report.Column{Key: "transfer_seconds_low"}, never, ofFit(func(e entry) report.Cell { return secondsCell(e.transfer.Low) })},
 	{report.Column{Key: "transfer_seconds_high"}, never, ofFit(func(e entry) report.Cell { return secondsCell(e.transfer.High) })},
@@ -96,7 +97,7 @@ var predictColumns = []column{
 		return report.Cell{Value: e.ArrivalsPerSecond, Text: fmt.Sprintf("%.4g/s", e.ArrivalsPerSecond)}
 	})},
 	{report.Column{Key: "offered_bytes_per_second", Head: "offered"}, loaded, only(hasLoad, func(e entry) report.Cell {
-		return rateCell(model.OfferedBytesPerSecond(e.ArrivalsPerSecond, e.Bytes))
+		return rateCell(model.OfferedBytesPerSecond(e.ArrivalsPerSecond, e.Transfers.Bytes()))
 	})},
 	{report.Column{Key: "utilization", Head: "utilization"}, loaded, only(hasLoad, func(e entry) report.Cell {
 		return report.Cell{Value: e.Queueing.Utilization, Text: fmt.Sprintf("%.3f", e.Queueing.Utilization)}
@@ -132,7 +133,7 @@ func (p *forecast) headings() (columns []report.Column) {
 func (p *forecast) row(r route, s model.Scenario) {
 	e := entry{forecast: p, route: r, Scenario: s, Outcome: s.Outcome(), flips: s.Sensitivity()}
 	if r.fit != nil {
-		e.transfer = r.fit.Predict(s.Layers, s.Descriptors, s.Bytes)
+		e.transfer = r.fit.Predict(s.Transfers.Totals())
 		e.vague, e.note = caveat(r.fit, s)
 	}
 	var row []report.Cell
@@ -152,10 +153,14 @@ func (p *forecast) row(r route, s model.Scenario) {
 // caveat says why not to lean on what a fit predicts of a request.
 func caveat(fit *model.Fit, s model.Scenario) (vague bool, note string) {
 	var notes []string
-	if err := fit.TrustworthyFor(s.Layers, s.Descriptors, s.Bytes); err != nil {
+	err := fit.TrustworthyFor(s.Transfers.Totals())
+	if err == nil && s.Overlap {
+		err = fit.TrustworthyExposed(s.Transfers, s.PrefillSeconds)
+	}
+	if err != nil {
 		vague, notes = true, append(notes, "too vague to rely on: "+err.Error())
 	}
-	if outside := fit.Outside(s.Layers, s.Descriptors, s.Bytes); outside != "" {
+	if outside := fit.Outside(s.Transfers.Totals()); outside != "" {
 		notes = append(notes, "extrapolated, so the interval is too narrow: "+outside)
 	}
 	return vague, strings.Join(notes, "; ")
@@ -259,9 +264,9 @@ func intervalCell(e entry) report.Cell {
 
 // overheadCell is the share of the time that the line rate alone does not explain.
 func overheadCell(e entry) report.Cell {
-	line := e.Path.WireSeconds(e.Bytes)
+	line := e.Path.WireSeconds(e.Transfers.Bytes())
 	if e.lineRate > 0 {
-		line = float64(e.Bytes) / e.lineRate
+		line = float64(e.Transfers.Bytes()) / e.lineRate
 	}
 	if e.TransferSeconds <= 0 {
 		return shareCell(0)

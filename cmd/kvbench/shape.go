@@ -1,9 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -57,8 +57,8 @@ func (a *app) shape(f *shapeFlags, format string) error {
 			if err != nil {
 				return asUsage(err)
 			}
-			if _, ok := shape.Pair(rank.Prefill, rank.Decode); !ok {
-				return usagef("--rank %s moves nothing; pairs that do: %s", f.rank, pairNames(shape.Pairs))
+			if _, err := s.Sizes(rank.Prefill, rank.Decode); err != nil && !movesNothing(err) {
+				return asUsage(err)
 			}
 			view.Rows = append(view.Rows, report.ShapeRow{Spec: s, Shape: shape})
 		}
@@ -77,16 +77,11 @@ func (a *app) shape(f *shapeFlags, format string) error {
 	return nil
 }
 
-func pairNames(pairs []payload.RankPair) string {
-	var names []string
-	for i, p := range pairs {
-		if i == 8 {
-			names = append(names, "...")
-			break
-		}
-		names = append(names, fmt.Sprintf("%d:%d", p.Prefill, p.Decode))
-	}
-	return strings.Join(names, ", ")
+// movesNothing says whether err is of a request that no rank pair moves anything of:
+// there is still its shape to show.
+func movesNothing(err error) bool {
+	var nothing *payload.NothingError
+	return errors.As(err, &nothing) && len(nothing.Pairs) == 0
 }
 
 func (a *app) listModels(format string) error {

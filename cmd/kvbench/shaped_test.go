@@ -134,6 +134,46 @@ func TestOverlapOnShapedLink(t *testing.T) {
 	}
 }
 
+// TestUnlikeOverlapOnShapedLink: layers of unlike size leave exposed what the recurrence
+// f_l = max(f_(l-1), C_l) + x_l says of their own sizes, within 10 %, and the spec agrees.
+// Of gpt-oss-20b's layers at 1024 tokens every second one holds 128, of 2048 bytes in K and V,
+// and the others all: the mean of the two would be wrong by half.
+func TestUnlikeOverlapOnShapedLink(t *testing.T) {
+	const windowed, full = 128 * 2048, 1024 * 2048
+	for _, c := range []struct {
+		direction, layers string
+		count             int
+		part              float64 // prefill over the whole transfer
+	}{
+		{"push", "0-23", 24, 2}, // the last layer, a full one, alone
+		{"pull", "0-23", 24, 0.5},
+		{"push", "0-22", 23, 1.25}, // a windowed one waits for the full one before it
+	} {
+		var move []float64
+		whole := 0.0
+		for l := range c.count {
+			x := []float64{windowed, full}[l%2] / truth(200e6, 1500)
+			move, whole = append(move, x), whole+x
+		}
+		prefill, finish := c.part*whole, 0.0
+		for l, x := range move {
+			finish = max(finish, prefill*float64(l+1)/float64(c.count)) + x
+		}
+		want := finish - prefill
+		oneOfSix(t, func(int) string {
+			run := shaped(t, "200mbit", 1500, "--model", "gpt-oss-20b", "--context", "1K", "--layers", c.layers, "--requests", "3", "--warmup", "1",
+				"--calibrate", "off", "--link", "200Mbit/s", "--direction", c.direction, "--overlap", "layer", "--prefill", fmt.Sprintf("%.3fms", 1000*prefill))
+			cell := run.Cells[0]
+			got := cell.Overlap.Exposed50.Value
+			t.Logf("%s of layers %s, prefill %g of the transfer: exposed %.4g s, want %.4g s, spec %.4g s", c.direction, c.layers, c.part, got, want, cell.Overlap.Spec.Seconds)
+			if !within(got, want, 0.10) || !within(cell.Overlap.Spec.Seconds, want, 0.01) || cell.Verdict.Status != "pass" {
+				return fmt.Sprintf("%+v: exposed %.4g s, spec %.4g s, want %.4g s; %+v", c, got, cell.Overlap.Spec.Seconds, want, cell.Verdict)
+			}
+			return ""
+		})
+	}
+}
+
 // TestQueueingOnShapedLink: under random arrivals the mean response lies between
 // first come first served and fair sharing, or the run says why not; a load above 1
 // is called unstable and grows.

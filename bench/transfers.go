@@ -1,0 +1,64 @@
+package bench
+
+import (
+	"kvbench/model"
+	"kvbench/payload"
+	"kvbench/results"
+)
+
+// recorded are a plan's transfers as a record has them.
+func recorded(plan *payload.Plan) (list []results.Transfers) {
+	for _, t := range plan.Transfers {
+		one := results.Transfers{Count: 1, Bytes: t.Bytes, Descriptors: len(t.Pieces)}
+		if n := len(list); n > 0 && list[n-1].Bytes == one.Bytes && list[n-1].Descriptors == one.Descriptors {
+			list[n-1].Count++
+			continue
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
+// transfersOf are the transfers of a cell's request. An older record does not have them:
+// known is false, and they are taken to be alike.
+func transfersOf(c *results.Cell) (t model.Transfers, known bool) {
+	if len(c.Transfers) == 0 {
+		return model.EqualTransfers(c.Layers, c.Descriptors, c.Bytes), c.Layers == 1
+	}
+	each := make([]model.Transfer, 0, c.Layers)
+	for _, r := range c.Transfers {
+		for range r.Count {
+			each = append(each, model.Transfer{Descriptors: r.Descriptors, Bytes: r.Bytes})
+		}
+	}
+	return model.NewTransfers(each), true
+}
+
+// runsOf are a cell's transfers as its record has them; of an older one as if all were alike.
+func runsOf(c *results.Cell) []results.Transfers {
+	if len(c.Transfers) > 0 {
+		return c.Transfers
+	}
+	return []results.Transfers{{Count: c.Layers, Bytes: c.Bytes / int64(c.Layers), Descriptors: c.Descriptors / c.Layers}}
+}
+
+// mostTransfers bounds those of a record: no model has as many layers.
+const mostTransfers = 1 << 16
+
+// addUp reports whether a cell's transfers, where it has them, are its totals.
+func addUp(c *results.Cell) bool {
+	if len(c.Transfers) == 0 {
+		return true
+	}
+	count, descriptors, bytes := c.Layers, c.Descriptors, c.Bytes // left
+	for _, r := range c.Transfers {
+		if r.Count < 1 || r.Bytes < 1 || r.Descriptors < 1 ||
+			r.Count > count || r.Descriptors > descriptors/r.Count || r.Bytes > bytes/int64(r.Count) {
+			return false
+		}
+		count -= r.Count
+		descriptors -= r.Count * r.Descriptors
+		bytes -= int64(r.Count) * r.Bytes
+	}
+	return count == 0 && descriptors == 0 && bytes == 0
+}

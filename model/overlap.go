@@ -1,0 +1,137 @@
+package model
+
+import (
+	"fmt"
+	"math"
+
+	"kvbench/internal/units"
+)
+
+// ExposedSeconds is the part of a layer-wise transfer, in seconds, that TTFT pays:
+// from the end of a prefill of prefillSeconds, which is when the last of the L transfers
+// is ready, to its delivery. Transfer l of 1..L is ready at C_l = prefill·l/L, and a path
+// that moves one at a time, in order, finishes them at
+//
+//	f_l = max(f_{l-1}, C_l) + x_l
+//
+// the recurrence of a tandem queue with one server; it holds while transfers do not
+// slow prefill down. Written out it says that some transfer k finds the path idle, and
+// that it and those behind it follow each other without a pause; of all k the one that
+// finishes last counts:
+//
+//	f_L - C_L = max over k of x_k + ... + x_L - (C_L - C_k)
+//
+// (Baccelli et al., Synchronization and Linearity, 1992, have the algebra.) Here
+// transfers k..L are one batch of [Cost.Seconds], so that the first of them pays no
+// beta, the acknowledgement is waited for once, and the knee of a path with two regimes
+// is that of the batch. Transfers alike, on a path of one regime, take
+// alpha + y + (L-1)·max(0, y + beta - prefill/L), with y the posting and wire time of
+// one. Without prefill to hide behind (0 seconds) it is Cost.Seconds.
+func (c Cost) ExposedSeconds(t Transfers, prefillSeconds float64) float64 {
+	return mostExposed(t, prefillSeconds, c.KneeBytes > 0, func(k int) float64 {
+		return c.Seconds(t.after(k)+1, t.rests[k].Descriptors, t.rests[k].Bytes)
+	})
+}
+
+// mostExposed is the greatest of what batches expose, which are transfers k to the last
+// each and take seconds(k); 0 without transfers. Unless all is asked for, those are left
+// out that cannot be it on a path of one regime.
+func mostExposed(t Transfers, prefillSeconds float64, all bool, seconds func(k int) float64) float64 {
+	most := 0.0
+	for k := range t.rests {
+		if t.rests[k].within && !all {
+			continue
+		}
+		most = max(most, seconds(k)-t.hidden(k, prefillSeconds))
+	}
+	return most
+}
+
+// hidden is how long before the end of prefill transfer k becomes ready: C_L - C_k.
+func (t Transfers) hidden(k int, prefillSeconds float64) float64 {
+	after := t.after(k)
+	if after == 0 {
+		return 0 // whatever the prefill
+	}
+	return max(0, prefillSeconds) * float64(after) / float64(t.Count())
+}
+
+// hidingSecondsPerByte is the greatest inverse bandwidth at which no batch of transfers
+// exposes more than the last transfer alone.
+func (c Cost) hidingSecondsPerByte(t Transfers, prefillSeconds float64) float64 {
+	least := math.Inf(1)
+	last := t.last()
+	one := activity{c.PostSeconds(1, last.Descriptors), float64(last.Bytes)}
+	for k, rest := range t.rests[:t.Count()-1] {
+		if rest.within {
+			continue
+		}
+		batch := activity{c.PostSeconds(t.after(k)+1, rest.Descriptors), float64(rest.Bytes)}
+		least = min(least, batch.parts(one, t.hidden(k, prefillSeconds), c.Overlap))
+	}
+	return least
+}
+
+// activity is a batch's posting in seconds, and its bytes.
+type activity struct{ post, bytes float64 }
+
+// parts is the least inverse bandwidth from which a takes over hidden seconds longer
+// than b, of fewer bytes. The difference is straight between where posting and wire of
+// either take equally long, and in the end it grows with the bytes that a has more.
+func (a activity) parts(b activity, hidden, overlap float64) float64 {
+	excess := func(inverse float64) float64 {
+		return overlapped(a.post, a.bytes*inverse, overlap) - overlapped(b.post, b.bytes*inverse, overlap) - hidden
+	}
+	at, value := 0.0, excess(0)
+	if value > 0 {
+		return 0
+	}
+	bends := [2]float64{a.post / a.bytes, b.post / b.bytes}
+	for _, bend := range [2]float64{min(bends[0], bends[1]), max(bends[0], bends[1])} {
+		v := excess(bend)
+		if v > 0 {
+			return at + (bend-at)*value/(value-v)
+		}
+		at, value = bend, v
+	}
+	return at - value/(a.bytes-b.bytes)
+}
+
+// PredictExposed is [Cost.ExposedSeconds] with the 95 % interval of that time on this
+// path. It is a difference: what the coefficients and the lack of fit leave open of a
+// batch, in seconds, all of it stays open, however much of the batch prefill hides.
+func (f Fit) PredictExposed(t Transfers, prefillSeconds float64) Interval {
+	h, x := f.central()
+	rows := make([]coefficients, t.Count())
+	for k, rest := range t.rests {
+		rows[k] = h.row(t.after(k)+1, rest.Descriptors, rest.Bytes)
+	}
+	exposed := func(x coefficients) float64 {
+		return mostExposed(t, prefillSeconds, f.Second != nil, func(k int) float64 { return h.seconds(x, rows[k]) })
+	}
+	// lacking is the exposed time with every batch off by its lack of fit.
+	lacking := func(sign float64) float64 {
+		return mostExposed(t, prefillSeconds, true, func(k int) float64 {
+			seconds := h.seconds(x, rows[k])
+			return seconds * (1 + sign*z95*f.lackAt(seconds))
+		})
+	}
+	value := exposed(x)
+	i := f.percentiles(value, exposed)
+	i.Low = max(0, value-math.Hypot(value-i.Low, value-lacking(-1)))
+	i.High = value + math.Hypot(i.High-value, lacking(+1)-value)
+	return i
+}
+
+// TrustworthyExposed is [Fit.TrustworthyFor] of what a request leaves exposed.
+func (f Fit) TrustworthyExposed(t Transfers, prefillSeconds float64) error {
+	i := f.PredictExposed(t, prefillSeconds)
+	if !tooOpen(i) {
+		return nil
+	}
+	return fmt.Errorf("%w: what %s in %s leave exposed is %s but could be %s to %s; %s",
+		ErrUntrustworthy, units.Bytes(t.Bytes()), units.Count(t.Count(), "transfer"), units.Seconds(i.Value), units.Seconds(i.Low), units.Seconds(i.High), calibrateMore)
+}
+
+// tooOpen says whether a prediction's own interval is too wide for a verdict.
+func tooOpen(i Interval) bool { return i.High-i.Low > 2*openPrediction*i.Value }
