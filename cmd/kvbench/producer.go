@@ -103,8 +103,7 @@ func (a *app) measure(cmd *cobra.Command, f *runFlags, reach func(context.Contex
 	if err != nil {
 		return errors.Join(errRun, err)
 	}
-	record.Version, record.Config = version(), resolved(cmd)
-	f.estimate.note(record.Config)
+	record.Version, record.Config = version(), f.config(cmd, record)
 	if record.Link == nil {
 		a.warnNoLink(cmd)
 	}
