@@ -1,5 +1,5 @@
 # make run     the main job: build, then measure TCP on this machine
-# make test    every test; sets up what they need on Debian
+# make test    every test that needs neither a VM nor long; sets up what they need on Debian
 # The rest is for development; see CONTRIBUTING.md.
 
 GO ?= go
@@ -9,13 +9,18 @@ FUZZTIME ?= 10s
 TAGS = $(shell $(CC) -E -x c -include ucp/api/ucp.h /dev/null >/dev/null 2>&1 && echo ucx)
 with_ucx = @[ -n "$(TAGS)" ] || echo "without ucx, whose headers are not installed: no --transport rdma (Debian: apt-get install libucx-dev)" >&2
 
-.PHONY: all build run test race fuzz bench lint fmt setup clean test-hdr test-model test-rdma cross
+.PHONY: all build static run test race fuzz bench lint fmt setup clean test-hdr test-model test-rdma cross
 
 all: build
 
 build:
 	$(with_ucx)
 	$(GO) build -tags "$(TAGS)" -o $(BIN) ./cmd/kvbench
+
+# One file that starts on any Linux. Without a C library to load others by it has neither
+# RDMA nor GPU memory.
+static:
+	CGO_ENABLED=0 $(GO) build -tags static -o $(BIN) ./cmd/kvbench
 
 run: build
 	./$(BIN) loopback

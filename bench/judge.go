@@ -143,7 +143,7 @@ func (j Judge) judgeCell(run *results.Run, c *results.Cell, fit *model.Fit) {
 			e.MeasuredSeconds = measured.Value
 			if p.name == "spec" { // the fit's own prediction has its descriptors, device, path and streams already
 				againstLink(&e, run, fit)
-				e.DescriptorSeconds, e.WireSeconds = beyondSpec(c, fit, specOf(run))
+				account(&e, c, fit, specOf(run))
 			}
 			f := e.Limiter(got.Ratio.Value)
 			c.Verdict.Limiter, c.Verdict.Evidence = f.Limiter, f.Evidence
@@ -172,6 +172,7 @@ func evidence(run *results.Run, c *results.Cell, fit *model.Fit) model.Evidence 
 		GoodputBytesPerSecond: c.Goodput,
 		SameHost:              run.Producer.Host.Device.Loopback,
 		CopyBytesPerSecond:    min(run.Producer.CopyBytesPerSecond, run.Consumer.CopyBytesPerSecond),
+		Streams:               run.Transport.Streams,
 		Lanes:                 run.Transport.Streams * c.Concurrency,
 		InFlight:              inFlight(c),
 		ServiceSeconds:        c.Service50.Value,
@@ -222,6 +223,17 @@ func inFlight(c *results.Cell) float64 {
 		return 0
 	}
 	return float64(c.Requests) * c.Latency.Service.MeanNs / 1e9 / c.BusySeconds
+}
+
+// account says how much descriptors and the path's bandwidth add to the time that is
+// judged, beyond what spec charges for them.
+func account(e *model.Evidence, c *results.Cell, fit *model.Fit, spec *model.Cost) {
+	e.DescriptorSeconds, e.WireSeconds = beyondSpec(c, fit, spec)
+	if ceiling, tried := e.Ceiling(); tried { // more than the fit makes of the path
+		path := *spec
+		path.BytesPerSecond = ceiling
+		e.WireSeconds = max(0, judgedSeconds(c, path)-judgedSeconds(c, *spec))
+	}
 }
 
 // beyondSpec is how much descriptors and the path's bandwidth each add, by the fit, to

@@ -1,6 +1,8 @@
 package bench
 
 import (
+	"math"
+	"strings"
 	"testing"
 
 	"kvbench/model"
@@ -54,5 +56,61 @@ func TestBeyondSpec(t *testing.T) {
 	}
 	if descriptors, wire = beyondSpec(c, nil, spec); descriptors != 0 || wire != 0 {
 		t.Errorf("without a fit: %g and %g s", descriptors, wire)
+	}
+}
+
+// TestCeilingIsWhatIsAccounted: 33,554,432 bytes in 16 layers were to take 2.851 ms at
+// 100 Gbit/s less framing, 12.5e9·1448/1538 = 11.7685e9 B/s, and took 23.82 ms: 20.97 ms
+// more. The fit makes 1.639e9 B/s of the path, 20.472 ms; the trial of more streams saw
+// 16.072 Gbit/s with the run's one stream, 16.702 ms, 13.851 more than the link. At 40
+// Gbit/s the bytes take 6.711 ms, 3.860 more: a fifth of what is beyond, and no reason.
+func TestCeilingIsWhatIsAccounted(t *testing.T) {
+	const spec, measured = 11.7685e9, 23.82e-3
+	judged := func(fit *model.Fit, own float64) results.Verdict {
+		exactly := func(seconds float64) *results.Prediction {
+			return &results.Prediction{Seconds: seconds, SecondsLow: seconds, SecondsHigh: seconds}
+		}
+		low, high := measured, measured
+		run := &results.Run{
+			Transport: results.Transport{Name: "tcp", Streams: 1},
+			Link:      &results.Link{Name: "100gbe", BytesPerSecond: 12.5e9, FramingFactor: spec / 12.5e9},
+			Streams: &results.StreamProbe{Rates: []results.StreamRate{
+				{Streams: 1, Goodput: own, Fastest: own}, {Streams: 2, Goodput: own, Fastest: own}, {Streams: 4, Goodput: 1.0975 * own, Fastest: 1.1 * own}}},
+			Cells: []results.Cell{{
+				Layers: 16, Descriptors: 32, Bytes: 33554432, Requests: 6, Concurrency: 1, Complete: true, Goodput: 33554432 / measured, BusySeconds: 6 * measured,
+				Service50: results.Estimate{Value: measured, Low: &low, High: &high}, Predicted: results.Predictions{Spec: exactly(33554432 / spec)},
+			}},
+		}
+		Judge{0.3, []string{"spec"}}.judge(run, fit)
+		return run.Cells[0].Verdict
+	}
+	fit := model.FitFrom(model.Exactly(0), model.Exactly(0), model.Exactly(0), model.Exactly(1.639e9), 0, 0)
+	for _, c := range []struct {
+		name    string
+		fit     *model.Fit
+		own     float64
+		limiter string
+		says    string
+	}{
+		{"the trial's rate, beside a slower fit", &fit, 2.009e9, model.LimiterPath,
+			"over 1 stream the path delivers at most 16.07 Gbit/s however large the transfer; the link 100gbe is 100 Gbit/s; that is 13.85 ms of the 20.97 ms beyond the prediction; more streams do not help: 1 stream carries 16.07 Gbit/s, 4 streams carry 17.64 Gbit/s"},
+		{"without a fit", nil, 2.009e9, model.LimiterPath, "that is 13.85 ms of the 20.97 ms"},
+		{"the fit's rate, beside a slower trial", &fit, 1.5e9, model.LimiterPath, "at most 13.11 Gbit/s however large the transfer; the link 100gbe is 100 Gbit/s; more streams"},
+		{"a trial that was much faster than the requests", &fit, 5e9, model.LimiterUnexplained, "more streams do not help: 1 stream carries 40 Gbit/s"},
+	} {
+		if v := judged(c.fit, c.own); v.Limiter != c.limiter || !strings.Contains(v.Evidence, c.says) {
+			t.Errorf("%s: %s: %q, want %s with %q", c.name, v.Limiter, v.Evidence, c.limiter, c.says)
+		}
+	}
+}
+
+// TestExposedCeiling: 16 MB in 4 layers over a path of 2 GB/s take 8 ms; of a prefill of
+// 400 ms the last layer alone is exposed, 2 ms, which is 1.6 more than at 10 GB/s.
+func TestExposedCeiling(t *testing.T) {
+	c := &results.Cell{Layers: 4, Descriptors: 4, Bytes: 16e6, Overlap: &results.Overlap{PrefillSeconds: 0.4}}
+	e := model.Evidence{StreamRates: []model.StreamRate{{Streams: 1, BytesPerSecond: 2e9}, {Streams: 2, BytesPerSecond: 2e9}}}
+	account(&e, c, nil, &model.Cost{BytesPerSecond: 10e9})
+	if math.Abs(e.WireSeconds/1.6e-3-1) > 1e-9 {
+		t.Errorf("the wire accounts for %g s of the exposed time, want 1.6e-3", e.WireSeconds)
 	}
 }

@@ -257,6 +257,19 @@ func TestVerdicts(t *testing.T) {
 		{"nothing to hold it against", steady(356 * ms), func(_ *Outcome, a *Assumptions) { a.Link = nil }, "unchecked", "nothing to hold it against"},
 		{"not asked about this", steady(900 * ms), func(_ *Outcome, a *Assumptions) { a.Judge.Against = []string{"fit"} }, "unchecked", "nothing to hold it against"},
 		{"software device", steady(900 * ms), func(o *Outcome, _ *Assumptions) { o.Path.SoftwareDevice = true }, "unchecked", "the device is software"},
+		{"two requests", []time.Duration{900 * ms, 900 * ms}, nil, "unchecked", "too few for a verdict: 2 requests measured; run at least 3"},
+		// The worst of both counts. The fit's path of 117.7e6 B/s moves the bytes in 356.5 ms,
+		// that of 131.07e6 in 320.2: there the median, 356, is 1.11 of it, and its interval
+		// of the second to the ninth request, 340 to 356, reaches the tolerated 1.1.
+		{"unchecked by the spec, and agrees with the fit", steady(356 * ms), func(o *Outcome, _ *Assumptions) {
+			o.Path.SoftwareDevice, o.Samples = true, pathSamples(20e-6, 1e-6, 117.7e6)
+		}, "unchecked", "the device is software: what it carries says nothing about a link's hardware; fit: measured is 0.99"},
+		{"agrees with the spec, and unchecked by the fit", append([]time.Duration{340 * ms, 340 * ms, 340 * ms}, steady(356 * ms)[3:]...), func(o *Outcome, _ *Assumptions) {
+			o.Samples = pathSamples(20e-6, 1e-6, 131.07e6)
+		}, "unchecked", "within 10 %; fit: measured is 1.11"},
+		{"unchecked by the spec, and fails against the fit", steady(900 * ms), func(o *Outcome, _ *Assumptions) {
+			o.Path.SoftwareDevice, o.Samples = true, pathSamples(20e-6, 1e-6, 117.7e6)
+		}, "fail", "fit: measured is 2.52"},
 		{"no tolerance", steady(900 * ms), func(_ *Outcome, a *Assumptions) { a.Judge.Tolerance = 0 }, "unchecked", "no tolerance"},
 		{"not whole", steady(356 * ms), func(o *Outcome, _ *Assumptions) { o.Cells[0].Complete = false }, "fail", "not all requests"},
 		{"damaged", steady(356 * ms), func(o *Outcome, _ *Assumptions) {

@@ -54,10 +54,10 @@ func TestFramingFactors(t *testing.T) {
 	}
 }
 
-// 1 Gbit/s shaped by tbf at MTU 1500 delivers 119.5 MB/s of payload.
+// 1 Gbit/s shaped by tbf at MTU 1500 delivers 125e6·1448/1514 = 119.551e6 B/s of payload.
 func TestShapedGoodputIsGroundTruth(t *testing.T) {
 	rate, _, basis := mustLink(t, "1Gbit/s").Goodput(1500, Framing{Mode: FramingShaped})
-	near(t, basis, rate, 119.5e6, 5e-4)
+	near(t, basis, rate, 119.551e6, 1e-5)
 }
 
 func TestGoodputRefuses(t *testing.T) {

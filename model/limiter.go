@@ -18,6 +18,7 @@ type Evidence struct {
 	DeviceName           string  // the interface that carried the data
 	DeviceBytesPerSecond float64 // its real line rate, as the kernel reports it
 	PathBytesPerSecond   float64 // what large batches approach with the run's streams, from calibration
+	Streams              int     // connections of one request
 
 	// StreamRates are what connections of growing numbers of streams carried once
 	// the cells were measured, the run's own number first.
@@ -40,12 +41,13 @@ type Evidence struct {
 	// the fit, beyond what the prediction charges for them; 0 where the fit does
 	// not tell gamma from nothing.
 	DescriptorSeconds float64
-	// WireSeconds is how much of MeasuredSeconds the path's bandwidth accounts for
-	// by the fit, beyond what the prediction's does.
+	// WireSeconds is how much of MeasuredSeconds the path's bandwidth, which is that of
+	// [Evidence.Ceiling], accounts for beyond what the prediction's does.
 	WireSeconds float64
 }
 
-// Finding is the first limiter that the evidence supports.
+// Finding is the first limiter that the evidence supports. Its rates are bits a second,
+// as links are named; only what a core copies is bytes a second.
 type Finding struct {
 	Limiter  string // a name to group by
 	Evidence string // one sentence
@@ -111,7 +113,7 @@ func (e Evidence) Limiter(ratio float64) Finding {
 	if device != "" {
 		return Finding{LimiterDevice, fmt.Sprintf("%s; goodput of %s is below even that, and nothing that was observed accounts for it", device, units.BitRate(e.GoodputBytesPerSecond)) + e.onOneHost() + e.noMoreStreams()}
 	}
-	text := fmt.Sprintf("measured %.3g times the prediction at %s, and nothing that was observed accounts for it", ratio, units.Rate(e.GoodputBytesPerSecond))
+	text := fmt.Sprintf("measured %.3g times the prediction at %s, and nothing that was observed accounts for it", ratio, units.BitRate(e.GoodputBytesPerSecond))
 	return Finding{LimiterUnexplained, text + e.onOneHost() + e.noMoreStreams()}
 }
 
@@ -119,7 +121,7 @@ func (e Evidence) faster(ratio float64) Finding {
 	text := fmt.Sprintf("measured %.3g times the prediction: faster than predicted", ratio)
 	if e.GoodputBytesPerSecond > e.LinkBytesPerSecond && e.LinkBytesPerSecond > 0 {
 		text += fmt.Sprintf("; %s exceeds the line rate of %s (%s), so the data took another path or the link is named too slow",
-			units.Rate(e.GoodputBytesPerSecond), e.LinkName, units.BitRate(e.LinkBytesPerSecond))
+			units.BitRate(e.GoodputBytesPerSecond), e.LinkName, units.BitRate(e.LinkBytesPerSecond))
 	}
 	return Finding{LimiterUnexplained, text}
 }
@@ -198,16 +200,23 @@ func (e Evidence) window() (f Finding) {
 	return f
 }
 
+// Ceiling is the most that large transfers approached with the run's own streams, bytes
+// a second, by calibration or beside the trial of more streams; 0 where neither was
+// made. tried reports that it is from the trial: then no fit accounts for it.
+func (e Evidence) Ceiling() (bytesPerSecond float64, tried bool) {
+	own, _ := e.streamRates()
+	return max(e.PathBytesPerSecond, own.BytesPerSecond), own.BytesPerSecond > e.PathBytesPerSecond
+}
+
 // path is what is left when large batches flow steadily at less than the link's
 // rate, and the requests at nearly that or slower for that reason most of all.
 func (e Evidence) path(missed float64) (f Finding) {
-	own, _ := e.streamRates()
-	ceiling := max(e.PathBytesPerSecond, own.BytesPerSecond)
+	ceiling, _ := e.Ceiling()
 	if ceiling <= 0 || ceiling >= slowerDevice*e.LinkBytesPerSecond {
 		return f
 	}
-	text := fmt.Sprintf("the path delivers at most %s however large the transfer; the link %s is %s",
-		units.BitRate(ceiling), e.LinkName, units.BitRate(e.LinkBytesPerSecond))
+	text := fmt.Sprintf("over %s the path delivers at most %s however large the transfer; the link %s is %s",
+		units.Count(e.Streams, "stream"), units.BitRate(ceiling), e.LinkName, units.BitRate(e.LinkBytesPerSecond))
 	switch {
 	case e.GoodputBytesPerSecond >= atCeiling*ceiling:
 	case e.WireSeconds > accountedShare*missed:

@@ -57,7 +57,7 @@ func (e Evidence) noMoreStreams() string {
 	own, best := e.streamRates()
 	switch {
 	case own.BytesPerSecond > 0 && best.BytesPerSecond >= moreStreams*own.BytesPerSecond:
-		return fmt.Sprintf("; more streams do not clearly help: %s, but up to %s in a batch, %s", own, units.Rate(own.FastestPerSecond), best)
+		return fmt.Sprintf("; more streams do not clearly help: %s, but up to %s in a batch, %s", own, units.BitRate(own.FastestPerSecond), best)
 	case own.BytesPerSecond > 0:
 		return fmt.Sprintf("; more streams do not help: %s, %s", own, best)
 	case e.LinkBytesPerSecond > 0:
@@ -69,7 +69,7 @@ func (e Evidence) noMoreStreams() string {
 // String says how much a number of streams carried.
 func (r StreamRate) String() string {
 	if r.Streams == 1 {
-		return "1 stream carries " + units.Rate(r.BytesPerSecond)
+		return "1 stream carries " + units.BitRate(r.BytesPerSecond)
 	}
-	return fmt.Sprintf("%d streams carry %s", r.Streams, units.Rate(r.BytesPerSecond))
+	return fmt.Sprintf("%d streams carry %s", r.Streams, units.BitRate(r.BytesPerSecond))
 }

@@ -12,7 +12,7 @@ func onWire(change func(*Evidence)) Evidence {
 	e := Evidence{
 		GoodputBytesPerSecond: 5e9, MeasuredSeconds: 0.2, ServiceSeconds: 0.2, LinkName: "10GB/s", LinkBytesPerSecond: 10e9,
 		Cost: Cost{AlphaSeconds: 1e-4, GammaSeconds: 3e-6, BytesPerSecond: 10e9}, Transfers: 1, Descriptors: 1, Bytes: 1e9,
-		Lanes: 1, InFlight: 1, Producer: Processor{0.3, 32}, Consumer: Processor{0.4, 32},
+		Streams: 1, Lanes: 1, InFlight: 1, Producer: Processor{0.3, 32}, Consumer: Processor{0.4, 32},
 	}
 	change(&e)
 	return e
@@ -70,10 +70,10 @@ func TestLimiters(t *testing.T) {
 		{"as slow as sharing would make it, and nothing shared", LimiterRetransmits, "5000 of 1000000", 2, func(e *Evidence) { e.InFlight, e.ServiceSeconds, e.Retransmits, e.Segments = 1.05, 0.16, 5000, 1e6 }},
 		{"retransmits", LimiterRetransmits, "5000 of 1000000", 2, func(e *Evidence) { e.Retransmits, e.Segments = 5000, 1e6 }},
 		{"receive window", LimiterReceiveWindow, "40 %", 2, func(e *Evidence) { e.ReceiveWindowLimited = 0.4 }},
-		{"one stream", LimiterStream, "one stream is at its ceiling: 1 stream carries 5 GB/s, and 4 streams carry 9.5 GB/s on the same path; use --streams 4", 2, helpful},
+		{"one stream", LimiterStream, "one stream is at its ceiling: 1 stream carries 40 Gbit/s, and 4 streams carry 76 Gbit/s on the same path; use --streams 4", 2, helpful},
 		{"one stream, on a core of its own", LimiterStream, "uses 0.97 cores", 2, func(e *Evidence) { helpful(e); e.Producer.Cores = 0.97 }},
 		{"two streams", LimiterStreams, "2 streams are at their ceiling", 2, rates(StreamRate{2, 5e9, 5e9}, StreamRate{4, 9e9, 9e9})},
-		{"more streams within the scatter", LimiterPath, "more streams do not clearly help: 1 stream carries 5 GB/s, but up to 6.5 GB/s in a batch, 2 streams carry 6.1 GB/s", 2, rates(StreamRate{1, 5e9, 6.5e9}, StreamRate{2, 6.1e9, 6.6e9})},
+		{"more streams within the scatter", LimiterPath, "more streams do not clearly help: 1 stream carries 40 Gbit/s, but up to 52 Gbit/s in a batch, 2 streams carry 48.8 Gbit/s", 2, rates(StreamRate{1, 5e9, 6.5e9}, StreamRate{2, 6.1e9, 6.6e9})},
 		{"a busy consumer", LimiterCPU, "the consumer's 0.99", 2, func(e *Evidence) { useless(e); e.Consumer.Cores = 0.99 }},
 		{"a busy host of one core", LimiterCPU, "cores", 2, func(e *Evidence) { e.Lanes, e.Consumer = 4, Processor{0.9, 1} }},
 		{"four streams on one core", LimiterUnexplained, "", 2, func(e *Evidence) { e.Lanes, e.Consumer.Cores = 4, 0.99 }},
@@ -83,8 +83,13 @@ func TestLimiters(t *testing.T) {
 		{"shared memory, whose copies are not known", LimiterCPU, "for 1 lane(s); more", 3, func(e *Evidence) { useless(e); onHost(3.5e9, 0.9, 0.9)(e); e.Copies = 0 }},
 		{"loopback, four streams on two cores", LimiterCPU, "for 4 lane(s)", 5, func(e *Evidence) { onHost(1.5e9, 0.88, 0.9)(e); e.Lanes = 4 }},
 		{"loopback, idle", LimiterUnexplained, "no wire is between them: the producer's process uses 0.40 cores", 5, onHost(3.5e9, 0.4, 0.4)},
-		{"a slower path", LimiterPath, "at most 40 Gbit/s however large the transfer; the link 10GB/s is 80 Gbit/s; whether more streams carry more was not tried", 2, func(e *Evidence) { e.PathBytesPerSecond = 5e9 }},
-		{"a slower path, whatever the streams", LimiterPath, "more streams do not help: 1 stream carries 5 GB/s, 2 streams carry 4.9 GB/s", 2, useless},
+		{"a slower path", LimiterPath, "over 1 stream the path delivers at most 40 Gbit/s however large the transfer; the link 10GB/s is 80 Gbit/s; whether more streams carry more was not tried", 2, func(e *Evidence) { e.PathBytesPerSecond = 5e9 }},
+		{"a slower path, whatever the streams", LimiterPath, "more streams do not help: 1 stream carries 40 Gbit/s, 2 streams carry 39.2 Gbit/s", 2, useless},
+		{"a slower path, of two streams", LimiterPath, "over 2 streams the path delivers at most 40 Gbit/s", 2, func(e *Evidence) { e.Streams, e.PathBytesPerSecond = 2, 5e9 }},
+		{"an unexplained one that more streams do not help", LimiterUnexplained, "at 16 Gbit/s, and nothing that was observed accounts for it; more streams do not help: 1 stream carries 76 Gbit/s, 2 streams carry 72 Gbit/s", 5, func(e *Evidence) {
+			e.GoodputBytesPerSecond = 2e9
+			rates(StreamRate{1, 9.5e9, 9.6e9}, StreamRate{2, 9e9, 9.1e9})(e)
+		}},
 		// 1e9 bytes at 2 GB/s take 0.5 s of the 0.7, 0.4 s longer than at 10 GB/s.
 		{"a slower path, and descriptors", LimiterPath, "at most 16 Gbit/s however large the transfer; the link 10GB/s is 80 Gbit/s; that is 400 ms of the 600 ms beyond the prediction, and 60000 descriptors are 180 ms", 7, func(e *Evidence) {
 			e.MeasuredSeconds, e.Cost.BytesPerSecond, e.PathBytesPerSecond, e.GoodputBytesPerSecond = 0.7, 2e9, 2e9, 1.43e9

@@ -176,6 +176,19 @@ func TestRunTable(t *testing.T) {
 			r.Complete, r.Incomplete = false, "interrupted"
 			r.Cells = []results.Cell{{ContextTokens: 100, Bytes: 1, WorkingSetBytes: 1, Latency: results.Latencies{Service: repeated(t, 0, 0), Layer: repeated(t, 0, 0)}, Verdict: results.Verdict{Status: "fail"}}}
 		},
+		// Under a prefill of 40 ms 3 ms were exposed, where the link leaves 2 and the fit 2.5:
+		// ratios of 1.5 and 1.2, while 43 ms for 42 and 42.5 of service are near 1.
+		"overlap": func(r *results.Run) {
+			withSpec(r)
+			withFit(r)
+			c := &r.Cells[0]
+			c.Predicted.Spec, c.Predicted.Fit = &results.Prediction{Seconds: 0.042, Ratio: 1.024}, &results.Prediction{Seconds: 0.0425, Ratio: 1.012}
+			c.Overlap = &results.Overlap{
+				PrefillSeconds: 0.04, Exposed50: results.Estimate{Value: 0.003},
+				Spec: &results.Prediction{Seconds: 0.002, Ratio: 1.5}, Fit: &results.Prediction{Seconds: 0.0025, Ratio: 1.2},
+			}
+			c.Verdict = results.Verdict{Status: "fail", Against: "spec", Tolerance: 0.3, Reason: "spec: measured is 1.5 of predicted, outside 30 %"}
+		},
 		"pool": func(r *results.Run) { r.Cells[0].WorkingSetBytes = 4 << 20 },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -184,7 +197,7 @@ func TestRunTable(t *testing.T) {
 			table := Run(r)
 			file := "run-" + strings.ReplaceAll(name, " ", "-")
 			golden(t, file+".text", write(t, table, Text))
-			if name == "both" || name == "plain" {
+			if name == "both" || name == "plain" || name == "overlap" || name == "incomplete" {
 				golden(t, file+".json", write(t, table, JSON))
 				golden(t, file+".csv", write(t, table, CSV))
 			}
@@ -226,6 +239,22 @@ func TestFormatsAgree(t *testing.T) {
 		if want := strings.Trim(string(b), `"`); want != lines[1][i] && !(v == nil && lines[1][i] == "") && !sameNumber(v, lines[1][i]) {
 			t.Errorf("%s is %s in JSON and %s in CSV", key, want, lines[1][i])
 		}
+	}
+}
+
+// TestCaveatsNameTheirRows: what the fit says of some of the contexts names them, once
+// where it is the same.
+func TestCaveatsNameTheirRows(t *testing.T) {
+	cell := func(tokens int64, note string, vague bool) results.Cell {
+		return results.Cell{ContextTokens: tokens, Predicted: results.Predictions{Fit: &results.Prediction{Note: note, Vague: vague}}}
+	}
+	got := fitCaveats([]results.Cell{cell(16, "could be anything", true), cell(512, "", false), {ContextTokens: 600}, cell(2048, "larger", false), cell(4096, "larger", false)})
+	want := []string{
+		"16: fit: too vague to rely on: could be anything",
+		"2K, 4K: fit: extrapolated, so the interval is too narrow: larger",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

@@ -2,15 +2,17 @@ package report
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"kvbench/internal/units"
 	"kvbench/results"
 )
 
-// Run is the table of a run: a row a cell.
+// Run is the table of a run: a row a cell. Programs get every column; people get, of
+// the predictions, what the verdict is about: the service time or, under an emulated
+// prefill, the exposed time.
 func Run(r *results.Run) Table {
 	t := Table{Columns: []Column{
 		{"context_tokens", "context"},
@@ -27,46 +29,47 @@ func Run(r *results.Run) Table {
 		{"ratio_spec", ""},
 		{"predicted_fit_seconds", ""},
 		{"ratio_fit", ""},
-		{"", "predicted"},
-		{"", "ratio"},
+	}}
+	seen := judgedOf(r)
+	t.Columns = append(t.Columns, seen.columns()...)
+	t.Columns = append(t.Columns, []Column{
 		{"verdict", "verdict"},
 		{"limiter", ""},
 		{"checked", ""},
 		{"mismatched", ""},
 		{"predicted_staged_seconds", ""},
 		{"ratio_staged", ""},
-	}}
-	both := false
+		{"complete", ""},
+		{"exposed_p50_seconds", ""},
+		{"predicted_exposed_spec_seconds", ""},
+		{"ratio_exposed_spec", ""},
+		{"predicted_exposed_fit_seconds", ""},
+		{"ratio_exposed_fit", ""},
+	}...)
 	for _, c := range r.Cells {
-		both = both || c.Predicted.Spec != nil && c.Predicted.Fit != nil
-	}
-	if both {
-		t.Columns[10].Head, t.Columns[11].Head = "spec", "ratio"
-		t.Columns[14].Head, t.Columns[15].Head = "", ""
-		t.Columns[12].Head, t.Columns[13].Head = "fit", "ratio"
-	}
-	for _, c := range r.Cells {
-		t.Rows = append(t.Rows, runRow(c))
+		t.Rows = append(t.Rows, runRow(c, seen))
 	}
 	t.Notes = runNotes(r)
 	return t
 }
 
-func runRow(c results.Cell) []Cell {
+func runRow(c results.Cell, seen judgedColumns) []Cell {
+	overlap := c.Overlap
+	if overlap == nil {
+		overlap = &results.Overlap{}
+	}
 	specSeconds, specRatio := predictionCells(c.Predicted.Spec)
 	fitSeconds, fitRatio := predictionCells(c.Predicted.Fit)
 	stagedSeconds, stagedRatio := predictionCells(c.Predicted.Staged)
-	seconds, ratio := fitSeconds, fitRatio
-	if c.Predicted.Fit == nil {
-		seconds, ratio = specSeconds, specRatio
-	}
+	exposedSpecSeconds, exposedSpecRatio := predictionCells(overlap.Spec)
+	exposedFitSeconds, exposedFitRatio := predictionCells(overlap.Fit)
 	verdict := c.Verdict.Status
 	if c.Verify.Mismatched > 0 {
 		verdict = "CORRUPT"
 	} else if !c.Complete {
 		verdict = "incomplete"
 	}
-	return []Cell{
+	row := []Cell{
 		{c.ContextTokens, units.Tokens(c.ContextTokens)},
 		{c.Bytes, units.Bytes(c.Bytes)},
 		{c.Layers, strconv.Itoa(c.Layers)},
@@ -77,13 +80,19 @@ func runRow(c results.Cell) []Cell {
 		quantileCell(c.Latency.Layer.P50Ns),
 		quantileCell(c.Latency.Layer.P99Ns),
 		goodputCell(c),
-		specSeconds, specRatio, fitSeconds, fitRatio, seconds, ratio,
-		{c.Verdict.Status, verdict},
-		{c.Verdict.Limiter, ""},
-		{c.Verify.Checked, ""},
-		{c.Verify.Mismatched, ""},
-		stagedSeconds, stagedRatio,
+		specSeconds, specRatio, fitSeconds, fitRatio,
 	}
+	row = append(row, seen.cells(c)...)
+	return append(row,
+		Cell{c.Verdict.Status, verdict},
+		Cell{c.Verdict.Limiter, ""},
+		Cell{c.Verify.Checked, ""},
+		Cell{c.Verify.Mismatched, ""},
+		stagedSeconds, stagedRatio,
+		Cell{c.Complete, ""},
+		exposedCell(c.Overlap),
+		exposedSpecSeconds, exposedSpecRatio, exposedFitSeconds, exposedFitRatio,
+	)
 }
 
 func goodputCell(c results.Cell) Cell {
@@ -125,17 +134,11 @@ func runNotes(r *results.Run) []string {
 		notes = append(notes, e)
 	}
 	few := false
-	var asides []string // each said once, whatever the number of cells
 	for _, c := range r.Cells {
 		notes = append(notes, cellNotes(c)...)
 		few = few || c.Latency.Service.P99Ns == nil
-		if p := c.Predicted.Fit; p != nil && p.Note != "" && !slices.Contains(asides, p.Note) {
-			asides = append(asides, p.Note)
-		}
 	}
-	for _, a := range asides {
-		notes = append(notes, "fit: "+a)
-	}
+	notes = append(notes, fitCaveats(r.Cells)...)
 	if few {
 		notes = append(notes, "-: too few samples behind it (p99 needs 100)")
 	}
@@ -152,6 +155,31 @@ func fitNotes(f *results.Fit) (notes []string) {
 	}
 	for _, n := range f.Notes {
 		notes = append(notes, "fit: "+n)
+	}
+	return notes
+}
+
+// fitCaveats say, for the contexts that each is about, why not to lean on what the fit
+// predicts.
+func fitCaveats(cells []results.Cell) (notes []string) {
+	var caveats []string
+	contexts := make(map[string][]string)
+	for _, c := range cells {
+		p := c.Predicted.Fit
+		if p == nil || p.Note == "" {
+			continue
+		}
+		caveat := "extrapolated, so the interval is too narrow: " + p.Note
+		if p.Vague {
+			caveat = "too vague to rely on: " + p.Note
+		}
+		if len(contexts[caveat]) == 0 {
+			caveats = append(caveats, caveat)
+		}
+		contexts[caveat] = append(contexts[caveat], units.Tokens(c.ContextTokens))
+	}
+	for _, caveat := range caveats {
+		notes = append(notes, strings.Join(contexts[caveat], ", ")+": fit: "+caveat)
 	}
 	return notes
 }

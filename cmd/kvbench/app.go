@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"kvbench/bench"
 	"kvbench/transport"
@@ -160,18 +159,4 @@ func (a *app) readFlags(cmd *cobra.Command) error {
 		return err
 	}
 	return refuseIdle(cmd, written)
-}
-
-// secretFlags are left out of a result.
-var secretFlags = map[string]bool{"token": true}
-
-// resolved lists a command's flags with their values, for a result.
-func resolved(cmd *cobra.Command) map[string]string {
-	config := map[string]string{"command": cmd.Name()}
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if !secretFlags[f.Name] && !f.Hidden && f.Name != "help" {
-			config[f.Name] = f.Value.String()
-		}
-	})
-	return config
 }

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"debug/elf"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -78,14 +80,41 @@ func TestWithoutLibrary(t *testing.T) {
 	}, "UCX is not installed", "libucp", "install libucx0 (Debian) or ucx (RHEL)")
 }
 
-// TestWithoutBinding: a build without cgo says what it lacks.
-func TestWithoutBinding(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "kvbench")
-	build := exec.Command("go", "build", "-o", program, ".")
+// withoutC builds the program without cgo.
+func withoutC(t *testing.T, flags ...string) (program string) {
+	t.Helper()
+	program = filepath.Join(t.TempDir(), "kvbench")
+	build := exec.Command("go", with(with([]string{"build", "-o", program}, flags...), ".")...)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
+	return program
+}
+
+// TestStatic: what make static builds asks for no loader, and so for no C library of
+// the host's, and runs.
+func TestStatic(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skipf("a program without the system's libraries is Linux's; %s has none", runtime.GOOS)
+	}
+	program := withoutC(t, "-tags", "static")
+	file, err := elf.Open(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for _, p := range file.Progs {
+		if p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC {
+			t.Errorf("it has a segment %v", p.Type)
+		}
+	}
+	launch{}.startProgram(t, program, append([]string{"loopback"}, small...)...).end(patience).want(t, exitDone)
+}
+
+// TestWithoutBinding: a build without cgo says what it lacks.
+func TestWithoutBinding(t *testing.T) {
+	program := withoutC(t)
 	run := func(args ...string) output { return launch{}.startProgram(t, program, args...).end(patience) }
 	unusable(t, run, "built without ucx", "-tags ucx", "libucx-dev")
 	if v := run("version").stdout; !strings.Contains(v, "transport rdma:") || !strings.Contains(v, "built without ucx") {

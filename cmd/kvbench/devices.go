@@ -23,7 +23,7 @@ limits of this host, and the transports of this build. What cannot be used is
 followed by the reason and by how to mend it. It changes nothing, and its exit
 status is 0 whatever is missing.`,
 		Example: `  kvbench devices
-  kvbench devices --format json | jq '.rows[] | select(.usable == false)'`,
+  kvbench devices --format json | jq '.rows[] | select(.kind == "rdma" and .usable == false)'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkFormat(format); err != nil {
 				return err

@@ -244,18 +244,31 @@ func written(flags *pflag.FlagSet) (names []string) {
 // many commands at once.
 func refuseIdle(cmd *cobra.Command, written []string) error {
 	var found []string
+	for _, i := range idleOf(cmd) {
+		if slices.Contains(written, i.flag) {
+			found = append(found, fmt.Sprintf("--%s has no effect %s", i.flag, i.why))
+		}
+	}
+	return usageOf(found)
+}
+
+// doingNothing is a flag that has no effect beside the others, whether it was given or
+// not, and the first reason.
+type doingNothing struct{ flag, why string }
+
+// idleOf lists a command's flags that do nothing as the others stand, in the order of the rules.
+func idleOf(cmd *cobra.Command) (found []doingNothing) {
 	for _, rule := range idleFlags {
 		if rule.commands != nil && !slices.Contains(rule.commands, cmd.Name()) || !rule.when(settings{cmd.Flags()}) {
 			continue
 		}
 		for _, name := range rule.flags {
-			if i := slices.Index(written, name); i >= 0 {
-				written = slices.Delete(written, i, i+1)
-				found = append(found, fmt.Sprintf("--%s has no effect %s", name, rule.why))
+			if !slices.ContainsFunc(found, func(i doingNothing) bool { return i.flag == name }) {
+				found = append(found, doingNothing{name, rule.why})
 			}
 		}
 	}
-	return usageOf(found)
+	return found
 }
 
 // usageOf is what was found as one error; nil where nothing was.

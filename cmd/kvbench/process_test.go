@@ -137,10 +137,10 @@ func TestKillLoopback(t *testing.T) {
 // interrupted checks what is kept of a run that was stopped in the middle.
 func interrupted(t *testing.T, got output, out string) {
 	t.Helper()
-	got.want(t, exitFailed, "interrupted", "incomplete")
+	got.want(t, exitFailed, "interrupted; what was measured until then is printed, marked as incomplete, and kept in "+out+"\n")
 	r := readRun(t, out)
 	c := r.Cells[0]
-	if r.Complete || !strings.Contains(r.Incomplete, "interrupted") || c.Complete || c.Verdict.Status != "fail" {
+	if r.Complete || r.Incomplete != "interrupted" || c.Complete || c.Verdict.Status != "fail" {
 		t.Errorf("complete %v (%q), cell %v with verdict %q", r.Complete, r.Incomplete, c.Complete, c.Verdict.Status)
 	}
 	if c.Requests == 0 || c.Latency.Service.Count != c.Requests || c.Goodput == 0 || c.Verify.Mismatched != 0 {
@@ -182,6 +182,19 @@ func TestInterrupt(t *testing.T) {
 			interrupted(t, p.end(promptly), out)
 			noneLeft(t)
 		})
+	}
+}
+
+// TestInterruptKeepsNothing: without a file to keep it in, nothing is said to be kept.
+func TestInterruptKeepsNothing(t *testing.T) {
+	t.Parallel()
+	p := start(t, with([]string{"loopback"}, endless...)...)
+	intoTheRun()
+	p.signal(os.Interrupt)
+	got := p.end(promptly)
+	got.want(t, exitFailed, "interrupted; what was measured until then is printed, marked as incomplete\n")
+	if !strings.Contains(got.stdout, "INCOMPLETE: interrupted\n") {
+		t.Errorf("what was measured is not printed:\n%s", got.stdout)
 	}
 }
 

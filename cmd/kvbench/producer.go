@@ -97,19 +97,29 @@ func (a *app) measure(cmd *cobra.Command, f *runFlags, reach func(context.Contex
 		return errRun
 	}
 	if errors.Is(errRun, context.Canceled) {
-		errRun = errors.New("interrupted; what was measured until then is kept, marked as incomplete")
+		errRun = errInterrupted
 	}
 	record, err := bench.Summarize(outcome, assumed, errRun)
 	if err != nil {
 		return errors.Join(errRun, err)
 	}
-	record.Version, record.Config = version(), resolved(cmd)
-	f.estimate.note(record.Config)
+	record.Version, record.Config = version(), f.config(cmd, record)
 	if record.Link == nil {
 		a.warnNoLink(cmd)
 	}
-	return errors.Join(errRun, a.keep(file, record), a.judge(f, record, assumed.Judge, errRun == nil))
+	errKept := a.keep(file, record)
+	errJudged := a.judge(f, record, assumed.Judge, errRun == nil)
+	if errors.Is(errRun, errInterrupted) {
+		errRun = fmt.Errorf("%w; what was measured until then is printed, marked as incomplete", errRun)
+		if file != nil && errKept == nil {
+			errRun = fmt.Errorf("%w, and kept in %s", errRun, f.out)
+		}
+	}
+	return errors.Join(errRun, errKept, errJudged)
 }
+
+// errInterrupted is returned when a run was ended in the middle, and is why its record is incomplete.
+var errInterrupted = errors.New("interrupted")
 
 // errInterruptedEarly is returned when a run was ended before it had a result.
 var errInterruptedEarly = errors.New("interrupted before anything was measured")

@@ -19,7 +19,7 @@ import (
 // for each frame of 1448 bytes of payload.
 const (
 	linkRate    = 1e9 / 8                  // bytes a second
-	linkGoodput = linkRate * 1448.0 / 1514 // 119.5e6
+	linkGoodput = linkRate * 1448.0 / 1514 // 119.6e6
 )
 
 // burst is what a shaper may let pass at once in one of several tries, bytes: 2 ms of

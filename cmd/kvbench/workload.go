@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -59,6 +60,7 @@ func (f *shapeFlags) specs() ([]payload.Spec, error) {
 	if err != nil {
 		return nil, asUsage(err)
 	}
+	f.tpDecode, f.ppDecode = cmp.Or(f.tpDecode, f.tp), cmp.Or(f.ppDecode, f.pp)
 	spec := payload.Spec{Geometry: geometry, TP: f.tp, TPDecode: f.tpDecode, PP: f.pp, PPDecode: f.ppDecode}
 	if spec.Format, err = payload.ParseFormat(f.dtype); err != nil {
 		return nil, usagef("--kv-dtype: %w", err)

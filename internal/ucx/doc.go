@@ -36,7 +36,6 @@ const (
 	StatusNoMemory    = -4
 	StatusNoDevice    = -14
 	StatusUnreachable = -6
-	StatusCanceled    = -16
 )
 
 // Setting is a configuration variable of UCX, without the UCX_ before its name.

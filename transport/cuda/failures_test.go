@@ -381,7 +381,7 @@ func TestTargetDies(t *testing.T) {
 	testdouble.Need(t)
 	for signal, want := range map[os.Signal]string{
 		syscall.SIGKILL: "it closed the connection",
-		syscall.SIGSTOP: "it acknowledged nothing for 300ms",
+		syscall.SIGSTOP: "it said nothing for 300ms",
 	} {
 		t.Run(fmt.Sprint(signal), func(t *testing.T) {
 			child := start(t, 0)

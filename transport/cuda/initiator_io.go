@@ -5,6 +5,7 @@ import (
 	"os"
 	"time"
 
+	"kvbench/internal/gpumem"
 	"kvbench/transport"
 )
 
@@ -77,19 +78,7 @@ func (in *initiator) closeRegion(r *remoteRegion) error {
 // watch fails the connection when the target owes an acknowledgement and has said
 // nothing for the peer timeout. How long copies take is not its business.
 func (in *initiator) watch() error {
-	tick := time.NewTicker(max(in.cfg.PeerTimeout/10, 10*time.Millisecond))
-	defer tick.Stop()
-	for {
-		select {
-		case <-in.closing:
-			return nil
-		case <-tick.C:
-		}
-		limit := transport.Now() - in.cfg.PeerTimeout
-		if time.Duration(in.heard.Load()) < limit && in.owed(limit) {
-			return fmt.Errorf("%w: it acknowledged nothing for %v with transfers outstanding", transport.ErrPeer, in.cfg.PeerTimeout)
-		}
-	}
+	return gpumem.WatchPeer(in.closing, in.cfg.PeerTimeout, &in.heard, in.owed)
 }
 
 // owed reports whether a notice that left before a time has no answer.

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"kvbench/internal/gpumem"
 	"kvbench/transport"
 )
 
@@ -204,19 +205,7 @@ func (in *initiator) failOutstanding() {
 // watch fails the connection when the target has a chunk and has said nothing for the
 // peer timeout. The inner connection looks after what is on its wire.
 func (in *initiator) watch() error {
-	tick := time.NewTicker(max(in.cfg.PeerTimeout/10, 10*time.Millisecond))
-	defer tick.Stop()
-	for {
-		select {
-		case <-in.closing:
-			return nil
-		case <-tick.C:
-		}
-		limit := transport.Now() - in.cfg.PeerTimeout
-		if time.Duration(in.heard.Load()) < limit && in.owed(limit) {
-			return fmt.Errorf("%w: it said nothing for %v with chunks outstanding", transport.ErrPeer, in.cfg.PeerTimeout)
-		}
-	}
+	return gpumem.WatchPeer(in.closing, in.cfg.PeerTimeout, &in.heard, in.owed)
 }
 
 // owed reports whether the target has had a chunk since before a time.

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"kvbench/bench"
+	"kvbench/results"
+)
+
+// config is what a run went by, for its record: its flags with their values, resolved
+// where a default follows from something else. Flags that had no effect are left out.
+func (f *runFlags) config(cmd *cobra.Command, record *results.Run) map[string]string {
+	config := effective(cmd)
+	if record.Link == nil { // there was none to hold the run against
+		maps.DeleteFunc(config, func(name, _ string) bool { return slices.Contains(specFlags, name) })
+	} else if _, counts := config["mtu"]; counts {
+		config["mtu"] = strconv.Itoa(record.Link.MTU)
+	}
+	if op, counts := config["rdma-op"]; counts {
+		config["rdma-op"] = cmp.Or(op, usualOperation[bench.Direction(f.direction)])
+	}
+	if f.duration == 0 { // --requests it was
+		delete(config, "duration")
+	}
+	f.estimate.note(config)
+	return config
+}
+
+// usualOperation is what RDMA does unless --rdma-op says otherwise.
+var usualOperation = map[bench.Direction]string{bench.Push: "put", bench.Pull: "get"}
+
+// secretFlags are left out of a result.
+var secretFlags = map[string]bool{"token": true}
+
+// effective lists a command's flags with their values, but for those that do nothing
+// beside the others.
+func effective(cmd *cobra.Command) map[string]string {
+	config := map[string]string{"command": cmd.Name()}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !secretFlags[f.Name] && !f.Hidden && f.Name != "help" {
+			config[f.Name] = f.Value.String()
+		}
+	})
+	for _, i := range idleOf(cmd) {
+		delete(config, i.flag)
+	}
+	return config
+}
