@@ -84,7 +84,7 @@ func TestCeilingIsWhatIsAccounted(t *testing.T) {
 		Judge{0.3, []string{"spec"}}.judge(run, fit)
 		return run.Cells[0].Verdict
 	}
-	fit := model.FitFrom(model.Exactly(0), model.Exactly(0), model.Exactly(0), model.Exactly(1.639e9), 0, 0)
+	fit := model.Fit{Bandwidth: model.Exactly(1.639e9)}
 	for _, c := range []struct {
 		name    string
 		fit     *model.Fit
