@@ -16,7 +16,7 @@ import (
 
 const (
 	ipcSize   = 3 << 20
-	ipcOffset = 4096 + 512
+	ipcOffset = 1<<20 + 512 // beyond ipcPiece: a copy's two sides must not overlap
 	ipcPiece  = 100_000
 )
 
@@ -46,16 +46,7 @@ func importMemory() error {
 	if err := c.CloseHandle(again); err != nil {
 		return err
 	}
-	err = c.Do(func() error {
-		s, err := c.NewStream()
-		if err != nil {
-			return err
-		}
-		var copies cudadrv.Copies
-		copies.Add(base, base+ipcOffset, ipcPiece)
-		return errors.Join(s.Copy(&copies), s.Synchronize(), s.Close())
-	})
-	if err != nil {
+	if err := copyOnce(c, base, base+ipcOffset, ipcPiece); err != nil {
 		return err
 	}
 	fmt.Println("copied")

@@ -4,7 +4,10 @@
  *
  * Device memory is a memfd, so that another process can open it. A device pointer
  * lies in a range of addresses that nothing is mapped at: code that takes it for
- * a host pointer crashes, unless CUDA_DOUBLE_REACHABLE is set.
+ * a host pointer crashes, unless CUDA_DOUBLE_REACHABLE is set. Memory of cuMemAlloc of
+ * less than 2 MiB shares a block of that size with others, which a handle of it opens
+ * whole. A copy within device memory whose two sides overlap is refused: with the driver
+ * it is undefined.
  *
  * The environment, read at the first call:
  *   CUDA_DOUBLE_DEVICES=N      devices, 2
@@ -104,6 +107,10 @@ CUresult copy(int dst_device, uintptr_t dst, int src_device, uintptr_t src, size
 
 /* mapped says whether a device range is. */
 int mapped(CUdeviceptr at, size_t n);
+
+/* overlap says whether two device ranges of n bytes share memory, at whatever
+ * addresses they are mapped. */
+int overlap(CUdeviceptr a, CUdeviceptr b, size_t n);
 
 /* pinned says whether host memory is registered. */
 int pinned(uintptr_t at, size_t n);

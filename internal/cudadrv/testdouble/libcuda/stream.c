@@ -275,7 +275,7 @@ CUresult cuMemcpyDtoHAsync_v2(void *dst, CUdeviceptr src, size_t n, CUstream s)
 
 static CUresult device_copy(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream s)
 {
-	if (!s || !mapped(dst, n) || !mapped(src, n))
+	if (!s || !mapped(dst, n) || !mapped(src, n) || overlap(dst, src, n))
 		return INVALID_VALUE;
 	enqueue(s, (struct work){.dst_device = 1, .dst = dst, .src_device = 1, .src = src, .n = n});
 	return SUCCESS;
@@ -294,7 +294,7 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstre
 static CUresult one_of_batch(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream s)
 {
 	int to = mapped(dst, n), from = mapped(src, n);
-	if (!s || !n || (!to && !pinned(dst, n)) || (!from && !pinned(src, n)))
+	if (!s || !n || (!to && !pinned(dst, n)) || (!from && !pinned(src, n)) || (to && from && overlap(dst, src, n)))
 		return INVALID_VALUE;
 	enqueue(s, (struct work){.dst_device = to, .dst = dst, .src_device = from, .src = src, .n = n});
 	return SUCCESS;
