@@ -136,3 +136,10 @@ func TestDevices(t *testing.T) {
 		t.Errorf("ByUUID of no device: %v, %v", ok, err)
 	}
 }
+
+// TestAsOnADriver: these tests run where there is a driver and nothing else, and one
+// older than CUDA 12.8, which does not take batches, is enough.
+func TestAsOnADriver(t *testing.T) {
+	testdouble.AsOnADriver(t, ".")
+	testdouble.AsOnADriver(t, ".", "CUDA_DOUBLE_FAIL=cuMemcpyBatchAsync:0:801", "CUDA_DOUBLE_DRIVER=12040")
+}

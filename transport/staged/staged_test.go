@@ -317,3 +317,9 @@ func TestTargetProcess(t *testing.T) {
 		})
 	}
 }
+
+// TestAsOnADriver: what scripts/gpu-check runs of these tests needs a driver and nothing
+// else. It leaves out the conformance suite, which looks at the double nowhere.
+func TestAsOnADriver(t *testing.T) {
+	testdouble.AsOnADriver(t, "Memory|Stages|TargetProcess|Allocate")
+}
