@@ -1,6 +1,7 @@
 /* Start, devices, contexts, and errors on demand. */
 #include "double.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,6 +61,8 @@ static void start(void)
 	settings.delay_us = (int)number("CUDA_DOUBLE_DELAY_US", 200);
 	settings.corrupt = (int)number("CUDA_DOUBLE_CORRUPT", 0);
 	settings.copy_rate = number("CUDA_DOUBLE_COPY_RATE", 0);
+	const char *trace = getenv("CUDA_DOUBLE_TRACE");
+	settings.trace = trace ? open(trace, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
 	settings.memory = (size_t)number("CUDA_DOUBLE_MEMORY", 2L << 30);
 	settings.no_legacy = bits(getenv("CUDA_DOUBLE_NO_LEGACY"));
 	settings.vmm = (int)number("CUDA_DOUBLE_VMM", 1);

@@ -4,6 +4,7 @@
 #include "double.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -49,6 +50,14 @@ static void mark(CUevent e, uint64_t record)
 	pthread_mutex_unlock(&e->mu);
 }
 
+/* trace notes a copy that ends now. */
+static void trace(struct timespec from)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	dprintf(settings.trace, "%d %lld %lld\n", getpid(), from.tv_sec * 1000000000LL + from.tv_nsec, now.tv_sec * 1000000000LL + now.tv_nsec);
+}
+
 static long since_ns(struct timespec from)
 {
 	struct timespec now;
@@ -89,6 +98,8 @@ static void execute(CUstream s, struct work *w)
 		s->debt_ns += early > 0 ? early : 0; /* a copy that was held up earns nothing */
 		settle(s, 1000000);
 	}
+	if (settings.trace >= 0 && w->dst_device != w->src_device)
+		trace(from);
 }
 
 static void *serve(void *arg)
