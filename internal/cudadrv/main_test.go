@@ -21,6 +21,7 @@ const childVar = "CUDADRV_TEST_CHILD"
 var children = map[string]func() error{
 	"open":   openDriver,
 	"device": openDevice,
+	"name":   nameDevice,
 	"fill":   fillDevice,
 	"copies": checkCopies,
 	"late":   checkLate,

@@ -55,7 +55,7 @@ func openMapping(c *cudadrv.Context, a advertised, ask func() (*os.File, error))
 		m.users++
 		return m, false, nil
 	}
-	owner := cudadrv.UUID(a.Device)
+	owner := a.owner()
 	visible, err := checkPeerAccess(c, owner)
 	if err != nil {
 		return nil, false, err
@@ -173,7 +173,11 @@ func noPeerAccess(d cudadrv.Device, owner cudadrv.UUID) error {
 // notVisible comes before what else may be the reason: a driver's answer for a device
 // that this process does not see may be that of one which it does not reach.
 func notVisible(owner cudadrv.UUID) string {
-	return fmt.Sprintf("the peer's device %v is not visible in this process (CUDA_VISIBLE_DEVICES=%q): let both see both devices", owner, os.Getenv("CUDA_VISIBLE_DEVICES"))
+	if owner.MIG {
+		// NVIDIA's MIG user guide, "Deployment Considerations".
+		return fmt.Sprintf("the peer's device %v is a MIG instance that this process does not see, and CUDA IPC works within a GPU instance only: let both use one, or use the transport tcp; if they do", owner)
+	}
+	return fmt.Sprintf("the peer's device %v is not visible in this process (CUDA_VISIBLE_DEVICES=%q): let both see both devices; if they do", owner, os.Getenv("CUDA_VISIBLE_DEVICES"))
 }
 
 // explainOpen adds to the error of an open what may be done.
@@ -197,7 +201,7 @@ func explainOpen(err error, c *cudadrv.Context, owner cudadrv.UUID, visible bool
 		err = fmt.Errorf("%w; this side's driver does not open another process's memory of this kind: use the transport tcp with GPU memory: %w", err, transport.ErrUnsupported)
 	}
 	if !visible {
-		return fmt.Errorf("%s; if they do: %w", notVisible(owner), err)
+		return fmt.Errorf("%s: %w", notVisible(owner), err)
 	}
 	return err
 }

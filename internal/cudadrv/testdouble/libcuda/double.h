@@ -12,6 +12,7 @@
  * The environment, read at the first call:
  *   CUDA_DOUBLE_DEVICES=N      devices, 2
  *   CUDA_DOUBLE_MEMORY=BYTES   memory of each, 2 GiB
+ *   CUDA_DOUBLE_MIG=N          the devices that this process sees are instance N of theirs
  *   CUDA_DOUBLE_PEERS=0        no device reaches another
  *   CUDA_DOUBLE_DRIVER=N       driver version, 12080
  *   CUDA_DOUBLE_DELAY_US=N     how late a stream begins its work, 200
@@ -71,6 +72,7 @@ struct context {
 struct settings {
 	int visible;            /* devices that this process sees */
 	int physical[MAX_DEVICES]; /* what each of them is */
+	int mig;                /* 0: whole devices */
 	int peers;
 	int driver;
 	int delay_us;
