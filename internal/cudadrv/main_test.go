@@ -31,6 +31,7 @@ var children = map[string]func() error{
 	"rdma":   allocForRDMA,
 
 	"import descriptor": importDescriptor,
+	"neighbour":         readNeighbour,
 }
 
 func TestMain(m *testing.M) {

@@ -49,6 +49,27 @@ func TestBuffer(t *testing.T) {
 	}
 }
 
+// TestExportable takes blocks of 2 MiB and is as large as was asked for.
+func TestExportable(t *testing.T) {
+	c := context(t)
+	for size, whole := range map[int64]int64{1: 2 << 20, 2 << 20: 2 << 20, 2<<20 + 1: 4 << 20} {
+		b, err := c.AllocExportable(size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := c.Export(b.Pointer)
+		if err != nil || b.Size != size || x.Offset != 0 || x.Size != whole {
+			t.Errorf("%d bytes: %d of them, exported %d bytes from %d on, %v; want %d", size, b.Size, x.Size, x.Offset, err, whole)
+		}
+		if _, err := b.WriteAt(make([]byte, 2), size-1); !errors.Is(err, io.ErrShortWrite) {
+			t.Errorf("%d bytes: write beyond the end: %v", size, err)
+		}
+		if err := b.Free(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // copyBetween copies pieces of one buffer to another through a stream, with the
 // order of the pieces reversed, and returns what the other must hold.
 func copyBetween(c *cudadrv.Context, to, from *cudadrv.Buffer, content []byte, pieces int) (want []byte, err error) {

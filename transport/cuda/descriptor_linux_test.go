@@ -42,7 +42,7 @@ func TestDescriptorsAreClosed(t *testing.T) {
 		cycle()
 	}
 	// Each connection leaves the child the memory that it registered, which the double
-	// keeps in a file.
+	// keeps in a file: it is too much for two to have one block.
 	there += 5
 	if got := openFiles(t, os.Getpid()); got > here {
 		t.Errorf("this process has %d files open, where it had %d", got, here)
