@@ -51,10 +51,8 @@ func (l *Library) Link(own, peer string) (Link, error) {
 	if own == peer {
 		return Link{}, fmt.Errorf("%w: %s", ErrOneGPU, own)
 	}
-	for _, uuid := range []string{own, peer} {
-		if strings.HasPrefix(uuid, "MIG-") {
-			return Link{}, fmt.Errorf("%w what joins a MIG instance (%s) to others", ErrUnclear, uuid)
-		}
+	if strings.HasPrefix(own, "MIG-") || strings.HasPrefix(peer, "MIG-") {
+		return Link{}, fmt.Errorf("%w what joins a MIG instance to others", ErrUnclear)
 	}
 	a, err := l.device(own)
 	if err != nil {
