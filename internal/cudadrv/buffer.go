@@ -27,12 +27,26 @@ var (
 	_ io.WriterAt = (*Buffer)(nil)
 )
 
+// exportBlock is what the size of memory that handles share is a multiple of. A driver may
+// lay smaller allocations into one block, and a handle opens the whole block (CUDA
+// Programming Guide, "Interprocess Communication").
+const exportBlock = 2 << 20
+
 // Alloc makes device memory of size bytes, with unspecified content. Where there
 // is too little the error wraps OutOfMemory and says how much there is.
-func (c *Context) Alloc(size int64) (*Buffer, error) {
+func (c *Context) Alloc(size int64) (*Buffer, error) { return c.alloc(size, size) }
+
+// AllocExportable is Alloc of memory for Export: it takes whole blocks of 2 MiB, so that
+// its handle opens nothing else.
+func (c *Context) AllocExportable(size int64) (*Buffer, error) {
+	return c.alloc(size, (size+exportBlock-1)/exportBlock*exportBlock)
+}
+
+// alloc makes memory of size bytes, which takes more.
+func (c *Context) alloc(size, takes int64) (*Buffer, error) {
 	b := &Buffer{Size: size, context: c}
 	err := c.Do(func() error {
-		err := c.driver.call(symMemAlloc, uintptr(unsafe.Pointer(&b.Pointer)), uintptr(size))
+		err := c.driver.call(symMemAlloc, uintptr(unsafe.Pointer(&b.Pointer)), uintptr(takes))
 		if errors.Is(err, OutOfMemory) {
 			return c.shortOfMemory(size, err)
 		}

@@ -14,8 +14,8 @@ type Copies struct {
 	sizes    []uintptr
 }
 
-// Add adds a copy of n bytes. Copies of one batch must not overlap where they
-// write: the driver may do them in any order.
+// Add adds a copy of n bytes. Its two sides must not overlap, nor copies of one batch
+// where they write: the driver may do them in any order.
 func (c *Copies) Add(to, from DevicePointer, n int64) {
 	if n == 0 {
 		return // the driver refuses it in a batch
@@ -49,7 +49,8 @@ var (
 )
 
 // Copy adds copies within device memory to the stream: with one call where the driver
-// takes batches, and with one call each where it does not.
+// takes batches, and with one call each where it does not. What it refuses once is not
+// tried again.
 func (s *Stream) Copy(c *Copies) error { return s.copy(c, symMemcpyDtoDAsync) }
 
 // CopyToHost is Copy from device memory to pinned host memory.
@@ -63,6 +64,7 @@ func (s *Stream) copy(c *Copies, one symbol) error {
 		if err := s.copyBatch(c); !errors.Is(err, NotSupported) {
 			return err
 		}
+		s.driver.refusesBatches.Store(true)
 	}
 	for i, n := range c.sizes {
 		if err := s.call(one, uintptr(c.to[i]), uintptr(c.from[i]), n, s.handle); err != nil {

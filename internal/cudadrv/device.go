@@ -36,7 +36,7 @@ func (d *Driver) Device(ordinal int) (Device, error) {
 		return dev, err
 	}
 	dev.Name = dynlib.String(&name[0])
-	if err := d.call(symDeviceGetUUID, uintptr(unsafe.Pointer(&dev.UUID[0])), uintptr(dev.handle)); err != nil {
+	if dev.UUID, err = d.uuid(dev.handle); err != nil {
 		return dev, err
 	}
 	var bus [32]byte
@@ -52,13 +52,33 @@ func (d *Driver) Device(ordinal int) (Device, error) {
 	return dev, nil
 }
 
-// UUID identifies a GPU, as a CUuuid does.
-type UUID [16]byte
+// UUID identifies a GPU, or a MIG instance of one, as a CUuuid does.
+type UUID struct {
+	Bytes [16]byte
+	MIG   bool // it is that of a MIG (compute) instance
+}
 
-// String spells it as nvidia-smi -L does: GPU- and groups of hexadecimal digits.
+// uuid asks for a device's UUID. Drivers before CUDA 11.4 give every MIG instance its
+// GPU's, and the older call does so still, which tells an instance from a GPU.
+func (d *Driver) uuid(device int32) (UUID, error) {
+	var gpu, own [16]byte
+	if err := d.call(symDeviceGetUUID, uintptr(unsafe.Pointer(&gpu[0])), uintptr(device)); err != nil {
+		return UUID{}, err
+	}
+	if d.functions[symDeviceGetUUIDv2] == 0 {
+		return UUID{Bytes: gpu}, nil
+	}
+	err := d.call(symDeviceGetUUIDv2, uintptr(unsafe.Pointer(&own[0])), uintptr(device))
+	return UUID{own, own != gpu}, err
+}
+
+// String spells it as nvidia-smi -L does: GPU- or MIG- and groups of hexadecimal digits.
 func (u UUID) String() string {
-	h := hex.EncodeToString(u[:])
-	return "GPU-" + h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
+	h, kind := hex.EncodeToString(u.Bytes[:]), "GPU-"
+	if u.MIG {
+		kind = "MIG-"
+	}
+	return kind + h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
 }
 
 // ByUUID finds a device of another process among those that this one sees.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"kvbench/internal/dynlib"
@@ -19,6 +20,8 @@ type Driver struct {
 	functions [symbolCount]uintptr
 	// openHandle is cuIpcOpenMemHandle_v2, or nil where the driver lacks it.
 	openHandle func(out *DevicePointer, handle ipcMemHandle, flags uint32) int32
+	// refusesBatches is set once the driver has, though it has the call.
+	refusesBatches atomic.Bool
 
 	mu       sync.Mutex
 	contexts map[int]*Context
@@ -64,8 +67,11 @@ func (d *Driver) Version() string { return versionString(d.version) }
 // Count is the number of devices that this process sees.
 func (d *Driver) Count() int { return d.count }
 
-// Batches reports whether the driver takes many copies in one call.
-func (d *Driver) Batches() bool { return d.functions[symMemcpyBatchAsync] != 0 }
+// Batches reports whether the driver takes many copies in one call: it has that call
+// (CUDA 12.8) and has not refused it yet.
+func (d *Driver) Batches() bool {
+	return d.functions[symMemcpyBatchAsync] != 0 && !d.refusesBatches.Load()
+}
 
 // call calls the driver. What its pointer arguments point to stays in place for
 // the call, which the directive sees to.

@@ -48,6 +48,17 @@ func fillDevice() error {
 	}
 }
 
+// nameDevice is a child: it prints the UUID of device 0.
+func nameDevice() error {
+	d, err := cudadrv.Open()
+	if err != nil {
+		return err
+	}
+	dev, err := d.Device(0)
+	fmt.Println(dev.UUID)
+	return err
+}
+
 func TestOpen(t *testing.T) {
 	testdouble.Only(t)
 	if out, ok := child(t, "open", "CUDA_DOUBLE_DEVICES=3", "CUDA_DOUBLE_DRIVER=12040"); !ok || out != "12.4 3" {
@@ -135,4 +146,33 @@ func TestDevices(t *testing.T) {
 	if _, ok, err := d.ByUUID(cudadrv.UUID{}); ok || err != nil {
 		t.Errorf("ByUUID of no device: %v, %v", ok, err)
 	}
+}
+
+// TestMIG tells MIG instances apart, with a driver that can: the byte before the last is
+// the instance's number.
+func TestMIG(t *testing.T) {
+	testdouble.Only(t)
+	old := t.TempDir()
+	if err := testdouble.Build(old, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		want string
+		env  []string
+	}{
+		{"GPU-6b766265-6e63-6820-646f-75626c650000", nil},
+		{"MIG-6b766265-6e63-6820-646f-75626c650300", []string{"CUDA_DOUBLE_MIG=3"}},
+		{"GPU-6b766265-6e63-6820-646f-75626c650000", []string{"CUDA_DOUBLE_MIG=3", "LD_LIBRARY_PATH=" + old}},
+	} {
+		if out, ok := child(t, "name", c.env...); !ok || out != c.want {
+			t.Errorf("%q: got %q, want %s", c.env, out, c.want)
+		}
+	}
+}
+
+// TestAsOnADriver: these tests run where there is a driver and nothing else, and one
+// older than CUDA 12.8, which does not take batches, is enough.
+func TestAsOnADriver(t *testing.T) {
+	testdouble.AsOnADriver(t, ".")
+	testdouble.AsOnADriver(t, ".", "CUDA_DOUBLE_FAIL=cuMemcpyBatchAsync:0:801", "CUDA_DOUBLE_DRIVER=12040")
 }

@@ -45,8 +45,8 @@ func (c *Context) AddressRange(at DevicePointer) (base DevicePointer, size int64
 	return out.base, int64(out.size), nil
 }
 
-// Export makes a handle for memory that was allocated in the context. The error is
-// NotSupported where the device's memory has none.
+// Export makes a handle for memory that was allocated in the context, which may open more
+// than that, unless the memory is of AllocExportable. The error is NotSupported where the device's memory has none.
 func (c *Context) Export(at DevicePointer) (Exported, error) {
 	if b := c.shareableAt(at); b != nil {
 		return Exported{Handle: b.shared.name, Shareable: true, Offset: int64(at - b.Pointer), Size: b.shared.size}, nil

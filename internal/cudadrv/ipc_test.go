@@ -1,6 +1,7 @@
 package cudadrv_test
 
 import (
+	"bytes"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -16,7 +17,7 @@ import (
 
 const (
 	ipcSize   = 3 << 20
-	ipcOffset = 4096 + 512
+	ipcOffset = 1<<20 + 512 // beyond ipcPiece: a copy's two sides must not overlap
 	ipcPiece  = 100_000
 )
 
@@ -46,16 +47,7 @@ func importMemory() error {
 	if err := c.CloseHandle(again); err != nil {
 		return err
 	}
-	err = c.Do(func() error {
-		s, err := c.NewStream()
-		if err != nil {
-			return err
-		}
-		var copies cudadrv.Copies
-		copies.Add(base, base+ipcOffset, ipcPiece)
-		return errors.Join(s.Copy(&copies), s.Synchronize(), s.Close())
-	})
-	if err != nil {
+	if err := copyOnce(c, base, base+ipcOffset, ipcPiece); err != nil {
 		return err
 	}
 	fmt.Println("copied")
@@ -140,5 +132,72 @@ func TestOpenOwnHandle(t *testing.T) {
 	}
 	if _, err := c.Export(0x1000); err == nil {
 		t.Error("an address that is no device memory was exported")
+	}
+}
+
+// readNeighbour is a child: it opens the memory whose handle stdin gives, and copies the
+// page that follows on its first byte.
+func readNeighbour() error {
+	d, err := cudadrv.Open()
+	if err != nil {
+		return err
+	}
+	c, err := d.Context(0)
+	if err != nil {
+		return err
+	}
+	var handle [cudadrv.HandleSize]byte
+	var text string
+	fmt.Fscanln(os.Stdin, &text)
+	hex.Decode(handle[:], []byte(text))
+	base, err := c.OpenHandle(handle)
+	if err != nil {
+		return err
+	}
+	own, err := c.Alloc(neighbour)
+	if err != nil {
+		return err
+	}
+	got := make([]byte, neighbour)
+	if err := copyOnce(c, own.Pointer, base+neighbour, neighbour); err != nil {
+		return err
+	}
+	if _, err := own.ReadAt(got, 0); err != nil {
+		return err
+	}
+	fmt.Printf("%s\n", bytes.TrimRight(got, "\x00"))
+	return c.CloseHandle(base)
+}
+
+// neighbour is how far apart the double lays two bytes of memory.
+const neighbour = 4096
+
+// TestHandleOpensItsBlock: a handle of small memory opens what lies beside it, and one of
+// exportable memory does not.
+func TestHandleOpensItsBlock(t *testing.T) {
+	testdouble.Only(t)
+	c := context(t)
+	for name, tc := range map[string]struct {
+		alloc func(int64) (*cudadrv.Buffer, error)
+		want  string
+	}{
+		"small":      {c.Alloc, "secret"},
+		"exportable": {c.AllocExportable, ""},
+	} {
+		shared, err := tc.alloc(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer shared.Free()
+		alloc(t, c, []byte("secret"))
+		x, err := c.Export(shared.Pointer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := testdouble.Command(childVar + "=neighbour")
+		cmd.Stdin = strings.NewReader(hex.EncodeToString(x.Handle[:]) + "\n")
+		if out, err := cmd.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != tc.want {
+			t.Errorf("%s: read %q beside it, %v; want %q", name, out, err, tc.want)
+		}
 	}
 }

@@ -21,6 +21,7 @@ const childVar = "CUDADRV_TEST_CHILD"
 var children = map[string]func() error{
 	"open":   openDriver,
 	"device": openDevice,
+	"name":   nameDevice,
 	"fill":   fillDevice,
 	"copies": checkCopies,
 	"late":   checkLate,
@@ -30,6 +31,7 @@ var children = map[string]func() error{
 	"rdma":   allocForRDMA,
 
 	"import descriptor": importDescriptor,
+	"neighbour":         readNeighbour,
 }
 
 func TestMain(m *testing.M) {

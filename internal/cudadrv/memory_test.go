@@ -49,6 +49,27 @@ func TestBuffer(t *testing.T) {
 	}
 }
 
+// TestExportable takes blocks of 2 MiB and is as large as was asked for.
+func TestExportable(t *testing.T) {
+	c := context(t)
+	for size, whole := range map[int64]int64{1: 2 << 20, 2 << 20: 2 << 20, 2<<20 + 1: 4 << 20} {
+		b, err := c.AllocExportable(size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := c.Export(b.Pointer)
+		if err != nil || b.Size != size || x.Offset != 0 || x.Size != whole {
+			t.Errorf("%d bytes: %d of them, exported %d bytes from %d on, %v; want %d", size, b.Size, x.Size, x.Offset, err, whole)
+		}
+		if _, err := b.WriteAt(make([]byte, 2), size-1); !errors.Is(err, io.ErrShortWrite) {
+			t.Errorf("%d bytes: write beyond the end: %v", size, err)
+		}
+		if err := b.Free(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // copyBetween copies pieces of one buffer to another through a stream, with the
 // order of the pieces reversed, and returns what the other must hold.
 func copyBetween(c *cudadrv.Context, to, from *cudadrv.Buffer, content []byte, pieces int) (want []byte, err error) {
@@ -107,29 +128,61 @@ func checkCopies() error {
 }
 
 func TestCopies(t *testing.T) {
-	if out, ok := child(t, "copies"); !ok {
-		t.Error(out)
+	if out, ok := child(t, "copies"); !ok || !testdouble.Real() && out != "batches: true" {
+		t.Errorf("got %q", out)
 	}
 }
 
-// TestCopiesWithoutBatches has drivers that lack them, and one whose batch fails.
-func TestCopiesWithoutBatches(t *testing.T) {
+// withoutBatches lists what makes copies go one by one: a driver that says it does not
+// support batches, and one that lacks them.
+func withoutBatches(t *testing.T) []string {
+	t.Helper()
 	testdouble.Only(t)
 	old := t.TempDir()
 	if err := testdouble.Build(old, true); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct{ env, want string }{
-		{"CUDA_DOUBLE_DRIVER=12080", "batches: true"},
-		{"CUDA_DOUBLE_FAIL=cuMemcpyBatchAsync:0:801", "batches: true"}, // not supported, it says
-		{"LD_LIBRARY_PATH=" + old, "batches: false"},
-	} {
-		if out, ok := child(t, "copies", c.env); !ok || out != c.want {
-			t.Errorf("%s: got %q, want %q", c.env, out, c.want)
+	return []string{"CUDA_DOUBLE_FAIL=cuMemcpyBatchAsync:0:801", "LD_LIBRARY_PATH=" + old}
+}
+
+func TestCopiesWithoutBatches(t *testing.T) {
+	for _, env := range withoutBatches(t) {
+		if out, ok := child(t, "copies", env); !ok || out != "batches: false" {
+			t.Errorf("%s: got %q", env, out)
 		}
+	}
+}
+
+// TestRefusedBatch: what was refused once is not tried again, and what fails otherwise
+// is no refusal.
+func TestRefusedBatch(t *testing.T) {
+	testdouble.Only(t)
+	// The first batch is that of 2 pieces. Were the second tried, it would fail.
+	if out, ok := child(t, "copies", "CUDA_DOUBLE_FAIL=cuMemcpyBatchAsync:1:801,cuMemcpyBatchAsync:2:1"); !ok || out != "batches: false" {
+		t.Errorf("batch refused once: got %q", out)
 	}
 	if out, ok := child(t, "copies", "CUDA_DOUBLE_FAIL=cuMemcpyBatchAsync:2:1"); ok || out != "cuMemcpyBatchAsync: CUDA_ERROR_INVALID_VALUE (1): invalid argument" {
 		t.Errorf("batch that fails: got %q", out)
+	}
+}
+
+// TestOverlappingCopies: the double refuses what a driver may do in any order.
+func TestOverlappingCopies(t *testing.T) {
+	testdouble.Only(t)
+	c := context(t)
+	b := alloc(t, c, noise(3000, 1)).Pointer
+	for name, do := range map[string]func(*cudadrv.Copies){
+		"onto itself":    func(p *cudadrv.Copies) { p.Add(b, b, 1000) },
+		"forward":        func(p *cudadrv.Copies) { p.Add(b+999, b, 1000) },
+		"backward":       func(p *cudadrv.Copies) { p.Add(b, b+999, 1000) },
+		"within a batch": func(p *cudadrv.Copies) { p.Add(b, b+2000, 1000); p.Add(b, b+999, 1000) },
+	} {
+		if err := copyAll(c, do); !errors.Is(err, cudadrv.InvalidValue) {
+			t.Errorf("%s: error %v, want InvalidValue", name, err)
+		}
+	}
+	if err := copyAll(c, func(p *cudadrv.Copies) { p.Add(b, b+1000, 1000) }); err != nil {
+		t.Errorf("side by side: %v", err)
 	}
 }
 

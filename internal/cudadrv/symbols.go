@@ -12,6 +12,7 @@ const (
 	symDeviceGet
 	symDeviceGetName
 	symDeviceGetUUID
+	symDeviceGetUUIDv2
 	symDeviceGetPCIBusID
 	symDeviceTotalMem
 	symDeviceGetAttribute
@@ -69,6 +70,7 @@ var symbols = [symbolCount]struct {
 	symDeviceGet:              {"cuDeviceGet", 2000},
 	symDeviceGetName:          {"cuDeviceGetName", 2000},
 	symDeviceGetUUID:          {"cuDeviceGetUuid", 9020},
+	symDeviceGetUUIDv2:        {"cuDeviceGetUuid_v2", 11040},
 	symDeviceGetPCIBusID:      {"cuDeviceGetPCIBusId", 4010},
 	symDeviceTotalMem:         {"cuDeviceTotalMem_v2", 3020},
 	symDeviceGetAttribute:     {"cuDeviceGetAttribute", 2000},

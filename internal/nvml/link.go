@@ -1,6 +1,9 @@
 package nvml
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Link is what joins two GPUs: NVLink, or PCI Express.
 type Link struct {
@@ -42,10 +45,14 @@ func Between(own, peer string) (Link, error) {
 
 // Link finds what joins two different GPUs, given by their UUIDs. A failed call, or
 // one that the driver lacks, is an error: nothing is guessed. For one GPU the error
-// wraps ErrOneGPU: its NVLinks lead elsewhere.
+// wraps ErrOneGPU: its NVLinks lead elsewhere. For a MIG instance it wraps ErrUnclear: what
+// NVML says of links is of whole GPUs.
 func (l *Library) Link(own, peer string) (Link, error) {
 	if own == peer {
 		return Link{}, fmt.Errorf("%w: %s", ErrOneGPU, own)
+	}
+	if strings.HasPrefix(own, "MIG-") || strings.HasPrefix(peer, "MIG-") {
+		return Link{}, fmt.Errorf("%w what joins a MIG instance to others", ErrUnclear)
 	}
 	a, err := l.device(own)
 	if err != nil {

@@ -13,11 +13,15 @@ type advertised struct {
 	ID         uint32  `json:"id"`
 	Size       int64   `json:"size_bytes"`
 	Device     []byte  `json:"device_uuid"`
+	MIG        bool    `json:"device_mig,omitempty"` // it is a MIG instance's
 	Sharing    sharing `json:"sharing"`
 	Handle     []byte  `json:"handle"`           // of the allocation that it lies in; with descriptors, its name
 	Offset     int64   `json:"offset_bytes"`     // in the allocation
 	Allocation int64   `json:"allocation_bytes"` // the allocation's size
 }
+
+// owner is the device that has the region. The advertisement has been checked.
+func (a advertised) owner() cudadrv.UUID { return cudadrv.UUID{Bytes: [16]byte(a.Device), MIG: a.MIG} }
 
 // kindOf is how an exported allocation is shared.
 func kindOf(x cudadrv.Exported) sharing {
@@ -28,7 +32,7 @@ func kindOf(x cudadrv.Exported) sharing {
 }
 
 func (a advertised) check() error {
-	if len(a.Device) != len(cudadrv.UUID{}) || len(a.Handle) != cudadrv.HandleSize {
+	if len(a.Device) != len(cudadrv.UUID{}.Bytes) || len(a.Handle) != cudadrv.HandleSize {
 		return fmt.Errorf("region %d: UUID of %d bytes, handle of %d: %w", a.ID, len(a.Device), len(a.Handle), transport.ErrProtocol)
 	}
 	if a.Sharing != byHandle && a.Sharing != byDescriptor {

@@ -127,3 +127,23 @@ func TestTransfersAllocateNothing(t *testing.T) {
 		t.Errorf("%v allocations for each transfer", got)
 	}
 }
+
+// TestRefusedBatches: the path says what the driver does, and not only what calls it has.
+func TestRefusedBatches(t *testing.T) {
+	testdouble.Only(t)
+	for env, want := range map[string]bool{"CUDA_DOUBLE_FAIL=": true, "CUDA_DOUBLE_FAIL=cuMemcpyBatchAsync:0:801": false} {
+		s := connect(t, start(t, 0, env), 0, transport.Config{})
+		x := s.write(must(s.share(t))(t)[0], 1)
+		x.Descriptors = []transport.Descriptor{{Length: 1}, {Local: 2, Remote: 2, Length: 1}}
+		if err := s.initiator.Post(x); err != nil {
+			t.Fatal(err)
+		}
+		if c := wait(t, s.initiator); c.Err != nil {
+			t.Fatal(c.Err)
+		}
+		if got := s.initiator.Path().Details["batched_copies"]; got != want {
+			t.Errorf("%s: batched_copies %v, want %v", env, got, want)
+		}
+		closeBoth(t, s)
+	}
+}

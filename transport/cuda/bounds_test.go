@@ -10,18 +10,23 @@ import (
 	"kvbench/transport/transporttest"
 )
 
-// beyond is what a session's target advertises, changed: the region has another ID, twice
-// its size, and is said to lie in an allocation of 1 TiB.
-func beyond(t *testing.T, s *session) transport.Advertisement {
+// advertised is what a session's target says of its region.
+func (s *session) advertised(t *testing.T) map[string]any {
 	t.Helper()
 	var regions []map[string]any
 	if err := json.Unmarshal(must(s.target.Advertise(s.region))(t), &regions); err != nil || len(regions) != 1 {
 		t.Fatalf("%d regions, %v", len(regions), err)
 	}
-	r := regions[0]
-	// Twice what the allocation holds from the region on, where granules make it larger.
-	r["id"], r["size_bytes"], r["allocation_bytes"] = 77, int64(2*r["allocation_bytes"].(float64)), int64(1)<<40
-	return must(json.Marshal(regions))(t)
+	return regions[0]
+}
+
+// beyond is what a session's target advertises, changed: the region has another ID and
+// size, and is said to lie in an allocation of 1 TiB.
+func beyond(t *testing.T, s *session, size int64) transport.Advertisement {
+	t.Helper()
+	r := s.advertised(t)
+	r["id"], r["size_bytes"], r["allocation_bytes"] = 77, size, int64(1)<<40
+	return must(json.Marshal([]any{r}))(t)
 }
 
 // TestRegionBeyondItsAllocation: the size of what was opened is this side's driver's to
@@ -44,12 +49,48 @@ func TestRegionBeyondItsAllocation(t *testing.T) {
 			if c.reused {
 				must(s.share(t))(t)
 			}
-			_, err := s.initiator.Import(beyond(t, s))
+			// Twice what the allocation holds from the region on, where granules make it larger.
+			size := 2 * int64(s.advertised(t)["allocation_bytes"].(float64))
+			_, err := s.initiator.Import(beyond(t, s, size))
 			says(t, err, transport.ErrProtocol, "open the peer's GPU memory", "region 77", "of an allocation that is of")
 			// Nothing of it stays, and the connection lives.
 			s.writeAll(t, must(s.share(t))(t)[0])
 			s.takeBack(t)
 		})
+	}
+}
+
+// TestRegionBeyondItsBlock: memory of less than 2 MiB does not begin where the block does
+// that its handle opens. So 2 MiB are too many from there on.
+func TestRegionBeyondItsBlock(t *testing.T) {
+	testdouble.Only(t)
+	s := connect(t, start(t, 0), 0, transport.Config{})
+	_, err := s.initiator.Import(beyond(t, s, 2<<20))
+	says(t, err, transport.ErrProtocol, "region 77: 2097152 bytes at offset 4608 of an allocation that is of")
+	s.writeAll(t, must(s.share(t))(t)[0])
+	s.takeBack(t)
+}
+
+// TestAllocateIsApart: what an endpoint makes has blocks of 2 MiB of its own, which a
+// handle opens whole, and is as large as was asked for.
+func TestAllocateIsApart(t *testing.T) {
+	s := connect(t, start(t, 0), 0, transport.Config{})
+	own := s.target.(transport.Allocator)
+	m := must(own.Allocate(4096))(t)
+	if m.Length != 4096 {
+		t.Errorf("%d bytes, want 4096", m.Length)
+	}
+	says(t, s.target.(transport.Copier).CopyIn(m, 4095, make([]byte, 2)), transport.ErrBounds)
+	s.region = must(s.target.Register(m))(t)
+	if r := s.advertised(t); r["size_bytes"] != 4096. || r["offset_bytes"] != 0. || r["allocation_bytes"] != 2097152. {
+		t.Errorf("advertised %v, want 4096 bytes from the beginning of 2097152 on", r)
+	}
+	if !testdouble.Real() { // whose devices may have it
+		_, err := own.Allocate(1<<40 + 1)
+		contains(t, err, "1099511627777 bytes, where")
+	}
+	if err := errors.Join(s.initiator.Close(), s.target.Close(), s.memory.Free()); err != nil {
+		t.Error(err)
 	}
 }
 

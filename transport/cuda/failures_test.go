@@ -126,6 +126,10 @@ func TestSameProcess(t *testing.T) {
 	says(t, err, transport.ErrUnavailable, "does not open in the process that made it", "two processes")
 }
 
+// hidden begins the error of an import where this process does not see the owner's device,
+// which is device 1. Other reasons follow.
+const hidden = `the peer's device GPU-6b766265-6e63-6820-646f-75626c650001 is not visible in this process (CUDA_VISIBLE_DEVICES="0"): let both see both devices; if they do: `
+
 // TestImportFails provokes what keeps memory of device 1 here from being opened on
 // device 0 there.
 func TestImportFails(t *testing.T) {
@@ -142,9 +146,13 @@ func TestImportFails(t *testing.T) {
 		{"no peer access", []string{"CUDA_DOUBLE_PEERS=0"},
 			[]string{"no peer access from CUDA device 0", "nvidia-smi topo -p2p r"}},
 		{"no peer access to a hidden device", []string{"CUDA_DOUBLE_PEERS=0", "CUDA_VISIBLE_DEVICES=0"},
-			[]string{"no peer access from CUDA device 0", "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"}},
-		{"hidden device", []string{"CUDA_VISIBLE_DEVICES=0", "CUDA_DOUBLE_FAIL=cuIpcOpenMemHandle_v2:1:205"},
-			[]string{"CUDA_ERROR_MAP_FAILED (205)", "is not visible in this process", `CUDA_VISIBLE_DEVICES="0"`}},
+			[]string{hidden + "no peer access from CUDA device 0", "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"}},
+		{"hidden device", []string{"CUDA_VISIBLE_DEVICES=0", "CUDA_DOUBLE_FAIL=cuIpcOpenMemHandle_v2:0:101"},
+			[]string{hidden + "no peer access from CUDA device 0", "CUDA_ERROR_INVALID_DEVICE (101)", "nvidia-smi topo -p2p r"}},
+		{"hidden device, otherwise", []string{"CUDA_VISIBLE_DEVICES=0", "CUDA_DOUBLE_FAIL=cuIpcOpenMemHandle_v2:1:205"},
+			[]string{hidden + "open the peer's GPU memory: cuIpcOpenMemHandle_v2: CUDA_ERROR_MAP_FAILED (205)"}},
+		{"not supported", []string{"CUDA_DOUBLE_FAIL=cuIpcOpenMemHandle_v2:1:801"},
+			[]string{"CUDA_ERROR_NOT_SUPPORTED (801)", "use the transport tcp with GPU memory"}},
 		{"out of memory", []string{"CUDA_DOUBLE_FAIL=cuIpcOpenMemHandle_v2:1:2"},
 			[]string{"open the peer's GPU memory", "CUDA_ERROR_OUT_OF_MEMORY (2)", "nvidia-smi shows it"}},
 		{"old driver", []string{"LD_LIBRARY_PATH=" + old, "CUDA_DOUBLE_DRIVER=10020"},

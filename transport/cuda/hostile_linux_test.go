@@ -258,7 +258,7 @@ func TestDescriptorOfNoAllocation(t *testing.T) {
 	})
 	device := in.context.Device.UUID
 	_, err = in.Import(mustMarshal([]advertised{{
-		ID: 3, Size: 1, Device: device[:], Sharing: byDescriptor, Handle: make([]byte, cudadrv.HandleSize), Allocation: 2 << 20,
+		ID: 3, Size: 1, Device: device.Bytes[:], Sharing: byDescriptor, Handle: make([]byte, cudadrv.HandleSize), Allocation: 2 << 20,
 	}}))
 	peers.Wait()
 	if !errors.Is(err, transport.ErrProtocol) || !strings.Contains(err.Error(), "cuMemImportFromShareableHandle: CUDA_ERROR_INVALID_VALUE") ||

@@ -219,7 +219,7 @@ func (in *initiator) Import(ad transport.Advertisement) ([]transport.RemoteRegio
 			}
 		}
 		if in.peer == nil {
-			owner := cudadrv.UUID(a.Device)
+			owner := a.owner()
 			in.peer, in.shares = &owner, a.Sharing
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"kvbench/internal/cudadrv/testdouble"
 	"kvbench/transport"
+	"kvbench/transport/transporttest/remote"
 )
 
 // paths connects two processes, with memory of a device each, and returns what the
@@ -18,12 +19,24 @@ func paths(t *testing.T, initiator, target int, env ...string) [2]transport.Path
 	t.Helper()
 	// The race detector would have each process sleep for a second at its end.
 	env = append(env, "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
-	there, here := start(t, target, env...), start(t, initiator, env...)
+	return pathsOf(t, start(t, initiator, env...), start(t, target, env...))
+}
+
+// ends connects two processes, each with memory of its own registered.
+func ends(t *testing.T, here, there *remote.Transport) (in transport.Initiator, to transport.Target, local, region transport.Region) {
+	t.Helper()
 	l := must(there.Listen(t.Context(), transport.Config{}))(t)
-	in := must(here.Dial(t.Context(), l.Address(), transport.Config{}))(t)
-	to := must(l.AcceptTarget(t.Context()))(t)
-	region := must(to.Register(must(there.Alloc(4096))(t).Memory()))(t)
-	local := must(in.Register(must(here.Alloc(4096))(t).Memory()))(t)
+	in = must(here.Dial(t.Context(), l.Address(), transport.Config{}))(t)
+	to = must(l.AcceptTarget(t.Context()))(t)
+	region = must(to.Register(must(there.Alloc(4096))(t).Memory()))(t)
+	local = must(in.Register(must(here.Alloc(4096))(t).Memory()))(t)
+	return in, to, local, region
+}
+
+// pathsOf is paths of two processes that were started.
+func pathsOf(t *testing.T, here, there *remote.Transport) [2]transport.Path {
+	t.Helper()
+	in, to, local, region := ends(t, here, there)
 	remote := must(in.Import(must(to.Advertise(region))(t)))(t)
 	if err := in.Post(transport.Transfer{Op: transport.Write, Local: local, Remote: remote[0], Descriptors: []transport.Descriptor{{Length: 4096}}}); err != nil {
 		t.Fatal(err)
@@ -105,4 +118,34 @@ func TestSameDeviceIsNoNVLink(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestMIGInstances: two instances of one GPU are not the same device, and no link of the
+// GPU's joins them.
+func TestMIGInstances(t *testing.T) {
+	testdouble.Only(t)
+	const first, second = "MIG-6b766265-6e63-6820-646f-75626c650100", "MIG-6b766265-6e63-6820-646f-75626c650200"
+	links := "NVML_DOUBLE_LINKS=0-s:18,1-s:18"
+	sides := pathsOf(t, start(t, 0, links, "CUDA_DOUBLE_MIG=1"), start(t, 0, links, "CUDA_DOUBLE_MIG=2"))
+	for i, want := range [][2]string{{first, second}, {second, first}} {
+		p := sides[i]
+		if p.Lane != "cuda/peer, link unknown: NVML does not say what joins a MIG instance to others" || p.Details["device_uuid"] != want[0] || p.Details["peer_device_uuid"] != want[1] || p.Details["link"] != "unknown" {
+			t.Errorf("side %d: lane %q, %v", i, p.Lane, p.Details)
+		}
+	}
+	for i, p := range pathsOf(t, start(t, 0, "CUDA_DOUBLE_MIG=1"), start(t, 0, "CUDA_DOUBLE_MIG=1")) {
+		if p.Lane != "cuda/same device (HBM copy)" {
+			t.Errorf("one instance, side %d: lane %q", i, p.Lane)
+		}
+	}
+}
+
+// TestMIGInstanceOutOfReach has the driver not open memory of another instance.
+func TestMIGInstanceOutOfReach(t *testing.T) {
+	testdouble.Only(t)
+	here := start(t, 0, "CUDA_DOUBLE_MIG=1", "CUDA_DOUBLE_FAIL=cuIpcOpenMemHandle_v2:0:101")
+	in, to, _, region := ends(t, here, start(t, 0, "CUDA_DOUBLE_MIG=2"))
+	_, err := in.Import(must(to.Advertise(region))(t))
+	contains(t, err, "the peer's device MIG-6b766265-6e63-6820-646f-75626c650200 is a MIG instance that this process does not see",
+		"or use the transport tcp", "CUDA_ERROR_INVALID_DEVICE (101)")
 }

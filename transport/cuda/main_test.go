@@ -77,3 +77,9 @@ func needShareable(t *testing.T) {
 		testdouble.Skip(t, "cuda-vmm", err.Error())
 	}
 }
+
+// TestAsOnADriver: what scripts/gpu-check runs of these tests needs a driver and nothing
+// else. It leaves out the conformance suite, which looks at the double nowhere.
+func TestAsOnADriver(t *testing.T) {
+	testdouble.AsOnADriver(t, "DescriptorsAreClosed|SameProcess|Killed|Dies|Allocate")
+}

@@ -55,7 +55,7 @@ func openMapping(c *cudadrv.Context, a advertised, ask func() (*os.File, error))
 		m.users++
 		return m, false, nil
 	}
-	owner := cudadrv.UUID(a.Device)
+	owner := a.owner()
 	visible, err := checkPeerAccess(c, owner)
 	if err != nil {
 		return nil, false, err
@@ -170,24 +170,38 @@ func noPeerAccess(d cudadrv.Device, owner cudadrv.UUID) error {
 		d.Ordinal, d.UUID, owner, transport.ErrUnsupported)
 }
 
+// notVisible comes before what else may be the reason: a driver's answer for a device
+// that this process does not see may be that of one which it does not reach.
+func notVisible(owner cudadrv.UUID) string {
+	if owner.MIG {
+		// NVIDIA's MIG user guide, "Deployment Considerations".
+		return fmt.Sprintf("the peer's device %v is a MIG instance that this process does not see, and CUDA IPC works within a GPU instance only: let both use one, or use the transport tcp; if they do", owner)
+	}
+	return fmt.Sprintf("the peer's device %v is not visible in this process (CUDA_VISIBLE_DEVICES=%q): let both see both devices; if they do", owner, os.Getenv("CUDA_VISIBLE_DEVICES"))
+}
+
 // explainOpen adds to the error of an open what may be done.
 func explainOpen(err error, c *cudadrv.Context, owner cudadrv.UUID, visible bool) error {
 	err = fmt.Errorf("open the peer's GPU memory: %w", err)
-	switch {
-	case errors.Is(err, cudadrv.ErrTooOld):
+	if errors.Is(err, cudadrv.ErrTooOld) {
 		return err
+	}
+	switch {
 	case errors.Is(err, cudadrv.PeerAccessUnsupported), errors.Is(err, cudadrv.InvalidDevice): // by handle, by descriptor
-		return fmt.Errorf("%w: %w", noPeerAccess(c.Device, owner), err)
-	case !visible:
-		return fmt.Errorf("%w; its device %v is not visible in this process (CUDA_VISIBLE_DEVICES=%q): let both see both devices", err, owner, os.Getenv("CUDA_VISIBLE_DEVICES"))
+		err = fmt.Errorf("%w: %w", noPeerAccess(c.Device, owner), err)
 	case errors.Is(err, cudadrv.InvalidContext):
-		return fmt.Errorf("%w; a handle does not open in the process that made it", err)
-	case errors.Is(err, cudadrv.InvalidValue):
-		return fmt.Errorf("%w; what the peer sent is no allocation of the size that it said: %w", err, transport.ErrProtocol)
+		err = fmt.Errorf("%w; a handle does not open in the process that made it", err)
+	case errors.Is(err, cudadrv.InvalidValue) && visible:
+		err = fmt.Errorf("%w; what the peer sent is no allocation of the size that it said: %w", err, transport.ErrProtocol)
 	case errors.Is(err, cudadrv.InvalidHandle):
-		return fmt.Errorf("%w; the peer has freed it or gone, or its memory cannot be shared with legacy IPC handles, as that of cuMemCreate and cudaMallocAsync", err)
+		err = fmt.Errorf("%w; the peer has freed it or gone, or its memory cannot be shared with legacy IPC handles, as that of cuMemCreate and cudaMallocAsync", err)
 	case errors.Is(err, cudadrv.OutOfMemory):
-		return fmt.Errorf("%w; end what else uses the device (nvidia-smi shows it)", err)
+		err = fmt.Errorf("%w; end what else uses the device (nvidia-smi shows it)", err)
+	case errors.Is(err, cudadrv.NotSupported):
+		err = fmt.Errorf("%w; this side's driver does not open another process's memory of this kind: use the transport tcp with GPU memory: %w", err, transport.ErrUnsupported)
+	}
+	if !visible {
+		return fmt.Errorf("%s: %w", notVisible(owner), err)
 	}
 	return err
 }

@@ -73,7 +73,7 @@ func (c *connection) makeMemory(on *cudadrv.Context, size int64) (*cudadrv.Buffe
 	if c.noHandles != nil {
 		return on.AllocShareable(size)
 	}
-	b, err := on.Alloc(size)
+	b, err := on.AllocExportable(size)
 	if err != nil {
 		return nil, err
 	}

@@ -64,7 +64,7 @@ func (t *target) Advertise(regions ...transport.Region) (transport.Advertisement
 			return nil, fmt.Errorf("advertise region %d: %w", want.ID, transport.ErrRegion)
 		}
 		all[i] = advertised{
-			ID: r.id, Size: r.size, Device: r.context.Device.UUID[:], Sharing: kindOf(r.export),
+			ID: r.id, Size: r.size, Device: r.context.Device.UUID.Bytes[:], MIG: r.context.Device.UUID.MIG, Sharing: kindOf(r.export),
 			Handle: r.export.Handle[:], Offset: r.export.Offset, Allocation: r.export.Size,
 		}
 	}

@@ -29,7 +29,8 @@ const frameSize = 32
 //	type   op     region   id    slot   bytes
 //	uint8  uint8  uint32   u64   u32    u64     big endian
 //
-// A device frame holds the UUID in bytes 8 to 23 and nothing else. A descriptor frame
+// A device frame holds the UUID in bytes 8 to 23, 1 in byte 2 where it is a MIG
+// instance's, and nothing else. A descriptor frame
 // whose slot is 0 comes with one file descriptor (SCM_RIGHTS), and no other frame with
 // any; another slot is the CUresult that kept the target from making one.
 type frame struct {
@@ -45,7 +46,10 @@ type frame struct {
 func (f frame) put(b *[frameSize]byte) {
 	*b = [frameSize]byte{0: byte(f.typ), 1: byte(f.op)}
 	if f.typ == frameDevice {
-		copy(b[8:24], f.device[:])
+		copy(b[8:24], f.device.Bytes[:])
+		if f.device.MIG {
+			b[2] = 1
+		}
 		return
 	}
 	binary.BigEndian.PutUint32(b[4:], f.region)
@@ -69,7 +73,7 @@ func parseFrame(b *[frameSize]byte) (frame, error) {
 		return f, fmt.Errorf("frame type %d: %w", f.typ, transport.ErrProtocol)
 	}
 	if f.typ == frameDevice {
-		f.device = cudadrv.UUID(b[8:24])
+		f.device = cudadrv.UUID{Bytes: [16]byte(b[8:24]), MIG: b[2] == 1}
 		return f, nil
 	}
 	f.region = binary.BigEndian.Uint32(b[4:])

@@ -15,7 +15,8 @@ import (
 func FuzzParseFrame(f *testing.F) {
 	var b [frameSize]byte
 	for _, seed := range []frame{
-		{typ: frameDevice, device: cudadrv.UUID{1, 15: 9}},
+		{typ: frameDevice, device: cudadrv.UUID{Bytes: [16]byte{1, 15: 9}}},
+		{typ: frameDevice, device: cudadrv.UUID{Bytes: [16]byte{14: 3}, MIG: true}},
 		{typ: frameNotice, op: transport.Read, region: 1, id: 1<<64 - 1, slot: 3, bytes: 1 << 62},
 		{typ: frameAck, id: 5, slot: 1<<32 - 1},
 		{typ: frameClosed, region: 1<<32 - 1},

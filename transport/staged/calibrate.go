@@ -48,7 +48,8 @@ func calibrate(once func(bytes int64) (time.Duration, error)) (c cost, err error
 }
 
 // calibrate times the copies of a copier whose finish does not run yet, as the host
-// sees them: with the launch, and until the end is seen.
+// sees them: with the launch, and until the end is seen, which is waited for as that of
+// a chunk is.
 func (k *copier) calibrate(device *cudadrv.Buffer) (err error) {
 	k.meter.alone, err = calibrate(func(bytes int64) (time.Duration, error) {
 		start := time.Now()
@@ -56,7 +57,7 @@ func (k *copier) calibrate(device *cudadrv.Buffer) (err error) {
 			return 0, err
 		}
 		end := k.marks[(<-k.added).mark].end
-		if err := k.context.Do(end.Wait); err != nil {
+		if err := k.context.Do(func() error { return end.Await(k.spin) }); err != nil {
 			return 0, k.explain(err)
 		}
 		return time.Since(start), nil

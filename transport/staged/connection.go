@@ -62,9 +62,6 @@ func newConnection(c *cudadrv.Context, inner transport.Endpoint, cfg transport.C
 	if err == nil {
 		conn.in, err = newCopier(c, fromHost, conn.ring.pinned, cfg)
 	}
-	if err == nil {
-		err = calibrateCopies(c, conn.out, conn.in)
-	}
 	if err != nil {
 		return nil, errors.Join(err, conn.release())
 	}

@@ -18,10 +18,10 @@ const greetTimeout = 5 * time.Second
 // The two sides meet so: the dialler says hello; the listener opens an inner listener
 // for this one connection, so that both belong together, and answers with its address
 // and with what it can; where both can move GPU memory directly the inner connection
-// is all there is. Otherwise each makes its ring and times its copies, the listener
-// before it answers and the dialler before it dials on, so that neither disturbs the
-// other; the target offers its ring; the initiator times the wire and says that it is
-// ready.
+// is all there is. Otherwise each makes its ring. The target times its copies and offers
+// its ring; the initiator then times its own copies, and after them the wire, and says
+// that it is ready: on one host the copies of both share links and memory. Each waits
+// PeerTimeout for the other's next word.
 
 // hello is what a dialler says.
 type hello struct {
@@ -237,12 +237,19 @@ func finish(gpu *cudadrv.Context, cfg transport.Config, both abilities, socket *
 	return c, socket, nil
 }
 
-// asTarget offers the ring to the peer and waits until it has timed the wire.
+// asTarget times the copies, offers the ring to the peer, and waits until that has timed
+// its own copies and the wire.
 func (c *connection) asTarget(ctx context.Context, socket *rendezvous.Conn, inner transport.Target) (transport.Target, error) {
 	c.socket = socket.Net()
 	t := newTarget(c, inner)
 	err := c.introduce(ctx, func() error {
+		if err := calibrateCopies(c.context, c.out, c.in); err != nil {
+			return err
+		}
 		ad, err := inner.Advertise(c.ring.region)
+		if err == nil {
+			err = c.allow()
+		}
 		if err == nil {
 			err = socket.Send(offer{ad})
 		}
@@ -258,7 +265,8 @@ func (c *connection) asTarget(ctx context.Context, socket *rendezvous.Conn, inne
 	return t, nil
 }
 
-// asInitiator takes the peer's ring and times the wire.
+// asInitiator takes the peer's ring, whose copies have been timed, and times this side's
+// and the wire.
 func (c *connection) asInitiator(ctx context.Context, socket *rendezvous.Conn, inner transport.Initiator) (transport.Initiator, error) {
 	c.socket = socket.Net()
 	var there transport.RemoteRegion
@@ -276,9 +284,15 @@ func (c *connection) asInitiator(ctx context.Context, socket *rendezvous.Conn, i
 			return err
 		}
 		there = regions[0]
+		if err := calibrateCopies(c.context, c.out, c.in); err != nil {
+			return err
+		}
 		wire, err = calibrateWire(ctx, inner, c.ring.region, there, transport.Write)
 		if errors.Is(err, transport.ErrUnsupported) {
 			wire, err = calibrateWire(ctx, inner, c.ring.region, there, transport.Read)
+		}
+		if err == nil {
+			err = c.allow()
 		}
 		if err == nil {
 			err = socket.Send(ready{})
@@ -297,7 +311,7 @@ func (c *connection) asInitiator(ctx context.Context, socket *rendezvous.Conn, i
 // introduce runs the last steps of a meeting, which end with the context.
 func (c *connection) introduce(ctx context.Context, steps func() error) error {
 	defer context.AfterFunc(ctx, func() { c.socket.Close() })()
-	err := c.socket.SetDeadline(time.Now().Add(c.cfg.PeerTimeout))
+	err := c.allow()
 	if err == nil {
 		err = steps()
 	}
@@ -308,6 +322,11 @@ func (c *connection) introduce(ctx context.Context, steps func() error) error {
 		return ctx.Err()
 	}
 	return err
+}
+
+// allow gives the peer PeerTimeout from now on, whatever this side took before.
+func (c *connection) allow() error {
+	return c.socket.SetDeadline(time.Now().Add(c.cfg.PeerTimeout))
 }
 
 // abandon ends a connection that did not come about.

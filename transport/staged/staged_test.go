@@ -229,16 +229,20 @@ func dial(t *testing.T, child *remote.Transport, cfg transport.Config) (transpor
 // TestCalibrationFails after it has launched a copy: its memory outlives the copy, or the
 // double would call the address illegal.
 func TestCalibrationFails(t *testing.T) {
-	for name, fail := range map[string]string{
-		"to the host":   "cuEventRecord:2:719",
-		"from the host": "cuEventRecord:12:719", // five rounds of one size in the other direction are 10
-		"in its wait":   "cuEventSynchronize:1:719",
+	for name, c := range map[string]struct {
+		fail string
+		cfg  transport.Config
+	}{
+		"to the host":   {fail: "cuEventRecord:2:719"},
+		"from the host": {fail: "cuEventRecord:12:719"}, // five rounds of one size in the other direction are 10
+		"in its wait":   {fail: "cuEventSynchronize:1:719"},
+		"as it asks":    {fail: "cuEventQuery:1:719", cfg: transport.Config{BusyPoll: true}}, // as chunks are waited for
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := must(start(t, fail).Listen(t.Context(), transport.Config{}))(t)
+			l := must(start(t, c.fail).Listen(t.Context(), c.cfg))(t)
 			dialled := make(chan error, 1)
 			go func() {
-				_, err := staged.Over(tcp.New()).Dial(t.Context(), l.Address(), transport.Config{})
+				_, err := staged.Over(tcp.New()).Dial(t.Context(), l.Address(), c.cfg)
 				dialled <- err
 			}()
 			_, err := l.AcceptTarget(t.Context())
@@ -316,4 +320,10 @@ func TestTargetProcess(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAsOnADriver: what scripts/gpu-check runs of these tests needs a driver and nothing
+// else. It leaves out the conformance suite, which looks at the double nowhere.
+func TestAsOnADriver(t *testing.T) {
+	testdouble.AsOnADriver(t, "Memory|Stages|TargetProcess|Allocate")
 }

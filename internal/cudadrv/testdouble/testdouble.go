@@ -38,8 +38,12 @@ const (
 )
 
 // Build compiles the libraries into dir: libcuda.so.1 and libnvidia-ml.so.1. Old ones
-// lack the calls that came after CUDA 10.1.
+// lack the calls that came after CUDA 10.1. It refuses where the tests run against the
+// machine's driver, which may have no C compiler: such a test calls Only before.
 func Build(dir string, old bool) error {
+	if Real() {
+		return errors.New("the test double is not built for a run against a driver")
+	}
 	src, err := os.MkdirTemp(dir, "src")
 	if err != nil {
 		return err
@@ -118,6 +122,20 @@ func Skip(t testing.TB, need, reason string) {
 		t.Fatalf("KVBENCH_REQUIRE names %s: %s", need, reason)
 	}
 	t.Skip(reason)
+}
+
+// AsOnADriver runs the tests of this binary whose names match run as scripts/gpu-check
+// does: the double is taken for the machine's driver, and there is no C compiler. They
+// fail if they look at what the double alone has, or need more than a driver.
+func AsOnADriver(t *testing.T, run string, env ...string) {
+	t.Helper()
+	Only(t)
+	cmd := exec.Command("/proc/self/exe", "-test.run="+run)
+	// Of two values of a variable, os/exec takes the last.
+	cmd.Env = append(append(os.Environ(), selector+"=none", "PATH="), env...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("with %q: %v\n%s", env, err, out)
+	}
 }
 
 // Real reports whether the tests run against the machine's own driver.

@@ -1,6 +1,7 @@
 /* Start, devices, contexts, and errors on demand. */
 #include "double.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,11 +56,14 @@ static void start(void)
 {
 	int count = (int)number("CUDA_DOUBLE_DEVICES", 2);
 	see_devices(count < MAX_DEVICES ? count : MAX_DEVICES);
+	settings.mig = (int)number("CUDA_DOUBLE_MIG", 0);
 	settings.peers = (int)number("CUDA_DOUBLE_PEERS", 1);
 	settings.driver = (int)number("CUDA_DOUBLE_DRIVER", 12080);
 	settings.delay_us = (int)number("CUDA_DOUBLE_DELAY_US", 200);
 	settings.corrupt = (int)number("CUDA_DOUBLE_CORRUPT", 0);
 	settings.copy_rate = number("CUDA_DOUBLE_COPY_RATE", 0);
+	const char *trace = getenv("CUDA_DOUBLE_TRACE");
+	settings.trace = trace ? open(trace, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
 	settings.memory = (size_t)number("CUDA_DOUBLE_MEMORY", 2L << 30);
 	settings.no_legacy = bits(getenv("CUDA_DOUBLE_NO_LEGACY"));
 	settings.vmm = (int)number("CUDA_DOUBLE_VMM", 1);
@@ -149,12 +153,13 @@ CUresult cuDeviceGetName(char *name, int size, CUdevice device)
 	return SUCCESS;
 }
 
-/* The UUID tells the number of the device: its last byte. */
-static CUresult uuid(unsigned char out[16], CUdevice device)
+/* The UUID tells the number of the device, in its last byte, and of the instance. */
+static CUresult uuid(unsigned char out[16], CUdevice device, int instance)
 {
 	if (device < 0 || device >= settings.visible)
 		return INVALID_DEVICE;
-	memcpy(out, "kvbench double\0", 15);
+	memcpy(out, "kvbench double", 14);
+	out[14] = (unsigned char)instance;
 	out[15] = (unsigned char)settings.physical[device];
 	return SUCCESS;
 }
@@ -162,8 +167,18 @@ static CUresult uuid(unsigned char out[16], CUdevice device)
 CUresult cuDeviceGetUuid(unsigned char *out, CUdevice device)
 {
 	ENTER("cuDeviceGetUuid");
-	return uuid(out, device);
+	return uuid(out, device, 0);
 }
+
+#ifndef OLD_DRIVER
+
+CUresult cuDeviceGetUuid_v2(unsigned char *out, CUdevice device)
+{
+	ENTER("cuDeviceGetUuid_v2");
+	return uuid(out, device, settings.mig);
+}
+
+#endif
 
 CUresult cuDeviceGetPCIBusId(char *id, int size, CUdevice device)
 {

@@ -4,15 +4,21 @@
  *
  * Device memory is a memfd, so that another process can open it. A device pointer
  * lies in a range of addresses that nothing is mapped at: code that takes it for
- * a host pointer crashes, unless CUDA_DOUBLE_REACHABLE is set.
+ * a host pointer crashes, unless CUDA_DOUBLE_REACHABLE is set. Memory of cuMemAlloc of
+ * less than 2 MiB shares a block of that size with others, which a handle of it opens
+ * whole. A copy within device memory whose two sides overlap is refused: with the driver
+ * it is undefined.
  *
  * The environment, read at the first call:
  *   CUDA_DOUBLE_DEVICES=N      devices, 2
  *   CUDA_DOUBLE_MEMORY=BYTES   memory of each, 2 GiB
+ *   CUDA_DOUBLE_MIG=N          the devices that this process sees are instance N of theirs
  *   CUDA_DOUBLE_PEERS=0        no device reaches another
  *   CUDA_DOUBLE_DRIVER=N       driver version, 12080
  *   CUDA_DOUBLE_DELAY_US=N     how late a stream begins its work, 200
  *   CUDA_DOUBLE_COPY_RATE=N    most bytes a second of a stream's copies from and to the host; 0, the default, is no limit
+ *   CUDA_DOUBLE_TRACE=FILE     a line at its end for each copy from or to the host: process, begin and end in ns of the
+ *                              monotonic clock
  *   CUDA_DOUBLE_CORRUPT=1      copies within device memory get their last byte wrong
  *   CUDA_DOUBLE_FAIL=CALL:NTH:CODE,...  CALL's NTH use in this process returns CODE; 0 is every use
  *   CUDA_DOUBLE_NO_LEGACY=N,...  devices, as hardware counts, whose memory has no legacy IPC handle
@@ -66,11 +72,13 @@ struct context {
 struct settings {
 	int visible;            /* devices that this process sees */
 	int physical[MAX_DEVICES]; /* what each of them is */
+	int mig;                /* 0: whole devices */
 	int peers;
 	int driver;
 	int delay_us;
 	int corrupt;
 	long copy_rate;
+	int trace;              /* descriptor of the file, or -1 */
 	size_t memory;
 	unsigned no_legacy;     /* physical devices, as bits */
 	int vmm, fds, strict, reachable;
@@ -104,6 +112,10 @@ CUresult copy(int dst_device, uintptr_t dst, int src_device, uintptr_t src, size
 
 /* mapped says whether a device range is. */
 int mapped(CUdeviceptr at, size_t n);
+
+/* overlap says whether two device ranges of n bytes share memory, at whatever
+ * addresses they are mapped. */
+int overlap(CUdeviceptr a, CUdeviceptr b, size_t n);
 
 /* pinned says whether host memory is registered. */
 int pinned(uintptr_t at, size_t n);

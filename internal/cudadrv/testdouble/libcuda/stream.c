@@ -4,6 +4,7 @@
 #include "double.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -49,6 +50,14 @@ static void mark(CUevent e, uint64_t record)
 	pthread_mutex_unlock(&e->mu);
 }
 
+/* trace notes a copy that ends now. */
+static void trace(struct timespec from)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	dprintf(settings.trace, "%d %lld %lld\n", getpid(), from.tv_sec * 1000000000LL + from.tv_nsec, now.tv_sec * 1000000000LL + now.tv_nsec);
+}
+
 static long since_ns(struct timespec from)
 {
 	struct timespec now;
@@ -89,6 +98,8 @@ static void execute(CUstream s, struct work *w)
 		s->debt_ns += early > 0 ? early : 0; /* a copy that was held up earns nothing */
 		settle(s, 1000000);
 	}
+	if (settings.trace >= 0 && w->dst_device != w->src_device)
+		trace(from);
 }
 
 static void *serve(void *arg)
@@ -275,7 +286,7 @@ CUresult cuMemcpyDtoHAsync_v2(void *dst, CUdeviceptr src, size_t n, CUstream s)
 
 static CUresult device_copy(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream s)
 {
-	if (!s || !mapped(dst, n) || !mapped(src, n))
+	if (!s || !mapped(dst, n) || !mapped(src, n) || overlap(dst, src, n))
 		return INVALID_VALUE;
 	enqueue(s, (struct work){.dst_device = 1, .dst = dst, .src_device = 1, .src = src, .n = n});
 	return SUCCESS;
@@ -294,7 +305,7 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstre
 static CUresult one_of_batch(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream s)
 {
 	int to = mapped(dst, n), from = mapped(src, n);
-	if (!s || !n || (!to && !pinned(dst, n)) || (!from && !pinned(src, n)))
+	if (!s || !n || (!to && !pinned(dst, n)) || (!from && !pinned(src, n)) || (to && from && overlap(dst, src, n)))
 		return INVALID_VALUE;
 	enqueue(s, (struct work){.dst_device = to, .dst = dst, .src_device = from, .src = src, .n = n});
 	return SUCCESS;

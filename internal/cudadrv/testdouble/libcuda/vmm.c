@@ -212,7 +212,7 @@ CUresult cuMemMap(CUdeviceptr at, size_t size, size_t offset, uint64_t handle, u
 	struct allocation *a = of(handle);
 	struct range *r = unused();
 	if (a && r && !offset && !flags && whole(size) && size <= a->size && may_map(at, size)) {
-		result = map_at(r, at, a->fd, size);
+		result = map_at(r, at, a->fd, 0, size);
 		if (result == SUCCESS) {
 			r->fd = -1;
 			r->vmm = a;
