@@ -398,20 +398,8 @@ func (s *session) untilPhaseEnd(ctx context.Context) (end phaseEnd, err error) {
 func (s *session) pull(ctx context.Context, worker int, queue <-chan request) error {
 	in, c := s.initiators[worker], s.current.Load()
 	for r := range queue {
-		record := in.record
-		if r.Warmup {
-			record = nil
-		}
-		due, err := s.clock.await(ctx, r.Due)
-		if err != nil {
+		if err := in.serve(ctx, &s.clock, r, c, s.pace); err != nil {
 			return err
-		}
-		m, err := in.move(ctx, job{r.ID, c.descriptors, s.pace, record})
-		if err != nil {
-			return err
-		}
-		if record != nil {
-			record.request(min(due, m.start), m, c.plan.Bytes)
 		}
 		if err := s.arrived(worker, r.ID); err != nil {
 			return err

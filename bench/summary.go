@@ -155,6 +155,7 @@ func (o *Outcome) summarizeCell(c *CellOutcome, spec *model.Cost, fit *model.Fit
 		{&cell.Latency.Response, record.Response}, {&cell.Latency.Service, record.Service}, {&cell.Latency.Layer, record.Layer},
 		{&cell.Latency.FirstLayer, record.FirstLayer}, {&cell.Latency.Exposed, record.Exposed},
 		{&cell.Latency.Post, record.Post}, {&cell.Latency.AckRTT, record.AckRTT},
+		{&cell.Latency.Late, record.Late},
 	} {
 		var err error
 		if *h.to, err = h.from.Latency(); err != nil {
@@ -163,7 +164,7 @@ func (o *Outcome) summarizeCell(c *CellOutcome, spec *model.Cost, fit *model.Fit
 	}
 	predict(&cell, record.Service, record.Exposed, c.Pace.Seconds()*float64(cell.Layers), spec, fit)
 	if o.Load.Rate > 0 && record.Requests > 0 {
-		cell.Load = o.load(record)
+		cell.Load = o.load(record, c.Pace)
 	}
 	return cell, nil
 }

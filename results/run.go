@@ -202,6 +202,7 @@ type Latencies struct {
 	Exposed    Latency `json:"exposed"`     // the part of a request after prefill ended
 	Post       Latency `json:"post"`        // the call that posts a layer
 	AckRTT     Latency `json:"ack_rtt"`     // push: from a layer's local completion to its acknowledgement; empty for pull
+	Late       Latency `json:"late"`        // a wait for a layer that prefill makes, or for a request's due time: from then to waking up
 }
 
 // Predictions are what was expected of a request. Either is null where there is no basis for it.
