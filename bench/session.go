@@ -94,22 +94,23 @@ func (s *session) prepare(ctx context.Context) (transport.Transport, error) {
 		limit = hostinfo.AvailableMemory() / 5 * 4
 		raise = "free memory on that host"
 	}
-	need, tokens, err := s.plan.memory()
+	need, err := s.plan.memory()
 	if err != nil {
 		return nil, err
 	}
 	own := t.Capabilities().HostBytes
-	if err := s.plan.checkMemory("consumer", need+own, tokens, limit, raise); err != nil {
+	need.worker += own
+	if err := s.plan.checkMemory("consumer", need, limit, raise); err != nil {
 		return nil, err
 	}
 	if s.cells, err = s.plan.cells(); err != nil {
 		return nil, err
 	}
-	_, dest, tokens := spans(s.cells)
-	if err := s.plan.checkMemory("consumer", dest+own, tokens, limit, raise); err != nil {
+	_, s.span, need.tokens = spans(s.cells)
+	need.worker = s.span + own
+	if err := s.plan.checkMemory("consumer", need, limit, raise); err != nil {
 		return nil, err
 	}
-	s.span = dest
 	return t, nil
 }
 

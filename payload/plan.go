@@ -37,33 +37,45 @@ const maxPieces = 1 << 26
 // Ranks count tensor ranks within pipeline stages: rank = stage*TP + tensor rank.
 // A pair that moves nothing is an error that names some that do.
 func (s Spec) Pair(prefillRank, decodeRank int) (*Plan, error) {
-	if err := s.Validate(); err != nil {
+	pieces, blocks, err := s.Ranges(prefillRank, decodeRank)
+	if err != nil {
 		return nil, err
 	}
-	fail := func(format string, args ...any) (*Plan, error) {
-		return nil, fmt.Errorf("plan rank pair %d:%d: "+format, append([]any{prefillRank, decodeRank}, args...)...)
+	if pieces+blocks > maxPieces {
+		return nil, pairError(prefillRank, decodeRank, "%d byte ranges pass the limit of %d; lower the context, or raise the tokens of a block", pieces+blocks, maxPieces)
+	}
+	r := s.resolved()
+	return r.build(r.cells(prefillRank/r.TP, decodeRank/r.TPDecode), prefillRank%r.TP, decodeRank%r.TPDecode), nil
+}
+
+// Ranges counts, in closed form, the entries of the lists that Pair makes: pieces and
+// blocks of all transfers. Its errors are Pair's.
+func (s Spec) Ranges(prefillRank, decodeRank int) (pieces, blocks int64, err error) {
+	if err := s.Validate(); err != nil {
+		return 0, 0, err
 	}
 	r := s.resolved()
 	if n := r.TP * r.PP; prefillRank < 0 || prefillRank >= n {
-		return fail("there are %d prefill ranks; choose 0 to %d", n, n-1)
+		return 0, 0, pairError(prefillRank, decodeRank, "there are %d prefill ranks; choose 0 to %d", n, n-1)
 	}
 	if n := r.TPDecode * r.PPDecode; decodeRank < 0 || decodeRank >= n {
-		return fail("there are %d decode ranks; choose 0 to %d", n, n-1)
+		return 0, 0, pairError(prefillRank, decodeRank, "there are %d decode ranks; choose 0 to %d", n, n-1)
 	}
-	cells := r.cells(prefillRank/r.TP, decodeRank/r.TPDecode)
-	var entries int64
-	for _, c := range cells {
+	for _, c := range r.cells(prefillRank/r.TP, decodeRank/r.TPDecode) {
+		groups := int64(len(c.groups()))
 		for _, p := range c.pools(r, prefillRank%r.TP, decodeRank%r.TPDecode) {
-			entries += (p.stamps(r.Layout) + p.descriptors(r.Layout)) * int64(len(c.groups()))
+			pieces += p.descriptors(r.Layout) * groups
+			blocks += p.stamps(r.Layout) * groups
 		}
 	}
-	if entries == 0 {
-		return fail("it moves nothing; choose one that does, such as %s", somePairs(r.pairs()))
+	if pieces+blocks == 0 {
+		return 0, 0, pairError(prefillRank, decodeRank, "it moves nothing; choose one that does, such as %s", somePairs(r.pairs()))
 	}
-	if entries > maxPieces {
-		return fail("%d byte ranges pass the limit of %d; lower the context, or raise the tokens of a block", entries, maxPieces)
-	}
-	return r.build(cells, prefillRank%r.TP, decodeRank%r.TPDecode), nil
+	return pieces, blocks, nil
+}
+
+func pairError(prefillRank, decodeRank int, format string, args ...any) error {
+	return fmt.Errorf("plan rank pair %d:%d: "+format, append([]any{prefillRank, decodeRank}, args...)...)
 }
 
 // build lists the transfers of one pair of tensor ranks between two stages.
