@@ -86,13 +86,14 @@ type Outcome struct {
 
 // CellOutcome is what was measured of one cell.
 type CellOutcome struct {
-	cell                     *cell
-	Record                   *Record
-	Verify                   payload.Verdict
-	Warmup                   int64
-	ProducerCPU, ConsumerCPU float64
-	Complete                 bool
-	Pace                     time.Duration // prefill of one layer; 0 without
+	cell        *cell
+	Record      *Record
+	Verify      payload.Verdict
+	Warmup      int64
+	ProducerCPU float64
+	ConsumerCPU *float64 // nil where another run shared the consumer's process
+	Complete    bool
+	Pace        time.Duration // prefill of one layer; 0 without
 }
 
 // Run makes the run. It returns what was measured also when it returns an error.

@@ -326,6 +326,7 @@ func (s *session) phase(ctx context.Context, p phase, cancel context.CancelCause
 			guard(func() error { return s.pull(phaseCtx, w, queue) })
 		}
 	}
+	alone := s.consumer.runs.alone()
 	s.meter.reset()
 	if err := s.conn.Send(kindPhaseReady, phaseReady{}); err != nil {
 		return err
@@ -341,7 +342,10 @@ func (s *session) phase(ctx context.Context, p phase, cancel context.CancelCause
 	if err != nil {
 		return err
 	}
-	done := phaseDone{CPUSeconds: s.meter.seconds(), Path: s.path(), Samples: s.samples}
+	done := phaseDone{Path: s.path(), Samples: s.samples}
+	if cpu := s.meter.seconds(); alone() {
+		done.CPUSeconds = &cpu
+	}
 	s.samples = nil
 	if why := late.Load(); why != nil {
 		done.Failed = *why

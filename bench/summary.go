@@ -65,10 +65,10 @@ func Summarize(o *Outcome, a Assumptions, why error) (*results.Run, error) {
 			return nil, err
 		}
 		predictStaged(&c, run.Transport)
-		run.Producer.CPUSeconds += c.CPU.ProducerSeconds
-		run.Consumer.CPUSeconds += c.CPU.ConsumerSeconds
 		run.Cells = append(run.Cells, c)
 	}
+	run.Producer.CPUSeconds = processorTime(run.Cells, func(c results.CellCPU) *float64 { return &c.ProducerSeconds })
+	run.Consumer.CPUSeconds = processorTime(run.Cells, func(c results.CellCPU) *float64 { return c.ConsumerSeconds })
 	a.Judge.judge(run, fit)
 	return run, nil
 }
@@ -111,6 +111,19 @@ func specOf(run *results.Run) *model.Cost {
 	}
 	l := run.Link
 	return &model.Cost{AlphaSeconds: l.AlphaSeconds, GammaSeconds: l.GammaSeconds, BytesPerSecond: l.BytesPerSecond * l.FramingFactor}
+}
+
+// processorTime adds up a side's over all cells; nil where that of one is not known.
+func processorTime(cells []results.Cell, of func(results.CellCPU) *float64) *float64 {
+	var sum float64
+	for _, c := range cells {
+		one := of(c.CPU)
+		if one == nil {
+			return nil
+		}
+		sum += *one
+	}
+	return &sum
 }
 
 // smallestLayer is the mean layer of the smallest request, in bytes.

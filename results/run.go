@@ -35,7 +35,7 @@ type Run struct {
 // Side is one host's part.
 type Side struct {
 	Host       hostinfo.Host `json:"host"`
-	CPUSeconds float64       `json:"cpu_seconds"` // of the process, in measured phases, without filling and checking
+	CPUSeconds *float64      `json:"cpu_seconds"` // null: not known; of the process, in measured phases, without filling and checking
 	Setup      Setup         `json:"setup"`
 	// CopyBytesPerSecond is how fast one core of the host copied memory just before the run.
 	CopyBytesPerSecond float64 `json:"copy_bytes_per_second"`
@@ -190,7 +190,8 @@ type Cell struct {
 // without filling and checking.
 type CellCPU struct {
 	ProducerSeconds float64 `json:"producer_seconds"`
-	ConsumerSeconds float64 `json:"consumer_seconds"`
+	// ConsumerSeconds is null where the process served another run at the same time.
+	ConsumerSeconds *float64 `json:"consumer_seconds"`
 }
 
 // Latencies are the histograms of a cell.
