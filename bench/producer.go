@@ -227,6 +227,9 @@ func (r *run) connect(ctx context.Context, t transport.Transport) error {
 	if err != nil {
 		return peerEnd("consumer", " before it answered the plan", err)
 	}
+	if there, ok := r.conn.RemoteAddr().(*net.TCPAddr); ok {
+		r.plan.Config.Zone = there.Zone // data goes where control does
+	}
 	r.outcome.Producer.Host = r.Host(hostinfo.PathAddr(r.conn))
 	r.outcome.Consumer.Host = a.Host
 	cfg := r.plan.configure(r.cells)

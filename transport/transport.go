@@ -176,6 +176,10 @@ type Config struct {
 	// Device is the device of this side that must carry the data. Empty leaves it to
 	// the transport. Each side has its own.
 	Device string `json:"-"`
+	// Zone is the dialler's IPv6 zone, such as eth0, in which a link-local address of a
+	// listener is to be dialled: the listener's own zone means nothing on another host.
+	// Empty keeps the one that the address has.
+	Zone string `json:"-"`
 }
 
 // The defaults behind Config's zero values.

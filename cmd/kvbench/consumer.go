@@ -147,6 +147,9 @@ func (a *app) announce(addr *net.TCPAddr, f *consumerFlags, secure bool) {
 	for _, host := range reachable(addr) {
 		fmt.Fprintf(a.out, "  kvbench producer --connect %s%s\n", net.JoinHostPort(host, fmt.Sprint(addr.Port)), extra)
 	}
+	if addr.Zone != "" {
+		fmt.Fprintln(a.out, "where INTERFACE is the one of that host that leads here")
+	}
 	if f.insecure && f.token == "" {
 		fmt.Fprintf(a.err, "warning: no token: anyone who reaches %s can use this host's memory\n", addr)
 	}
@@ -165,6 +168,9 @@ func quoted(word string) string {
 
 // reachable lists the hosts under which a listener can be dialled from elsewhere.
 func reachable(addr *net.TCPAddr) []string {
+	if addr.IP.To4() == nil && addr.IP.IsLinkLocalUnicast() { // each host has its own name for the link
+		return []string{addr.IP.String() + "%INTERFACE"}
+	}
 	if !addr.IP.IsUnspecified() {
 		return []string{addr.IP.String()}
 	}
