@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -87,6 +88,9 @@ func (a *app) consume(ctx context.Context, f *consumerFlags) error {
 	}
 	defer l.Close()
 	addr := l.Addr().(*net.TCPAddr)
+	if asked, err := netip.ParseAddrPort(f.listen); err == nil && addr.Zone == "" { // which the kernel forgets
+		addr.Zone = asked.Addr().Zone()
+	}
 	if f.token == "" && !addr.IP.IsLoopback() && !f.insecure {
 		f.token = control.NewToken()
 	}
