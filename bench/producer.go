@@ -444,11 +444,12 @@ func (r *run) end(ctx context.Context, abort bool) (done phaseDone, err error) {
 	if err == nil && done.Record != nil {
 		err = done.Record.whole()
 	}
+	r.outcome.Path = r.path()
 	if err != nil {
-		done = phaseDone{} // it may be half read
+		return phaseDone{}, err // it may be half read; what the peer saw before still holds
 	}
-	r.outcome.Path, r.outcome.PeerPath = r.path(), done.Path
-	return done, err
+	r.outcome.PeerPath = done.Path
+	return done, nil
 }
 
 // calibratePath runs one stretch of calibration.

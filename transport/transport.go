@@ -232,7 +232,8 @@ type Endpoint interface {
 	// ErrBusy too, and may be asked again.
 	Deregister(r Region) error
 	// Path says which lane carries the data. What it says of the lane is final
-	// once a transfer has completed.
+	// once a transfer has completed, and what was counted stays known when the
+	// endpoint has ended.
 	Path() Path
 	// Close ends the connection. It is safe to call twice, and at any time.
 	Close() error
