@@ -29,6 +29,8 @@ type Consumer struct {
 	Host       func(local net.Addr) hostinfo.Host
 	// Log gets a line for each thing that a person would want to know. It may be called concurrently.
 	Log func(format string, args ...any)
+
+	runs occupancy
 }
 
 // Serve accepts producers on l until the context ends, or, with once, until one run
@@ -139,6 +141,7 @@ func (c *Consumer) serveConn(ctx context.Context, nc net.Conn, places chan struc
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
 	}
+	defer c.runs.enter()()
 	s := &session{consumer: c, side: side{plan: plan, conn: conn}}
 	defer s.close()
 	t, err := s.prepare(ctx)

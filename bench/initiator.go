@@ -16,9 +16,11 @@ type initiator struct {
 	local  transport.Region
 	remote transport.RemoteRegion
 	record *Record
+	alarm  alarm
 
 	posted []time.Duration // by transfer: when it was posted
 	cost   []time.Duration // by transfer: how long the call took
+	onPath []span          // of the request: see moved
 	done   [64]transport.Completion
 }
 
@@ -32,6 +34,7 @@ func (in *initiator) arrange(transfers int) {
 	if cap(in.posted) < transfers {
 		in.posted = make([]time.Duration, transfers)
 		in.cost = make([]time.Duration, transfers)
+		in.onPath = make([]span, 0, transfers)
 	}
 	in.posted, in.cost = in.posted[:transfers], in.cost[:transfers]
 	for i := range in.posted {
@@ -58,19 +61,44 @@ type moved struct {
 	span
 	first   time.Duration // the first layer was delivered
 	prefill time.Duration // the last layer became ready
+	// onPath is when layers were on the path, from a post to the delivery after which
+	// none was outstanding, in order. It holds until the worker's next job.
+	onPath []span
+}
+
+// serve moves a request of a cell when it is due, and counts it unless it is a warm-up's.
+func (in *initiator) serve(ctx context.Context, clock *stageClock, q request, c *cell, pace time.Duration) error {
+	record := in.record
+	if q.Warmup {
+		record = nil
+	}
+	due := clock.due(q.Due)
+	if due != notDue {
+		if err := in.await(ctx, due, record); err != nil {
+			return err
+		}
+	}
+	m, err := in.move(ctx, job{q.ID, c.descriptors, pace, record})
+	if err != nil {
+		return err
+	}
+	if record != nil {
+		record.request(min(due, m.start), m, c.plan.Bytes)
+	}
+	return nil
 }
 
 // move posts a job's layers, each as it becomes ready, and waits until all are
 // delivered.
 func (in *initiator) move(ctx context.Context, j job) (m moved, err error) {
 	in.arrange(len(j.descriptors))
-	state := progress{record: j.record, acked: in.op == transport.Write}
+	state := progress{record: j.record, acked: in.op == transport.Write, onPath: in.onPath[:0]}
 	m.start = transport.Now()
 	m.prefill = m.start + j.pace*time.Duration(len(j.descriptors))
 	state.freed = m.start
 	for i, d := range j.descriptors {
 		if j.pace > 0 {
-			if err := sleepUntil(ctx, m.start+j.pace*time.Duration(i+1)); err != nil {
+			if err := in.await(ctx, m.start+j.pace*time.Duration(i+1), j.record); err != nil {
 				return m, err
 			}
 		}
@@ -95,28 +123,26 @@ func (in *initiator) move(ctx context.Context, j job) (m moved, err error) {
 			return m, err
 		}
 	}
-	m.first, m.end = state.first, state.freed
+	m.first, m.end, m.onPath = state.first, state.freed, state.onPath
 	return m, nil
 }
 
-// sleepUntil returns at a time of the initiator's clock, or with the context's error.
-func sleepUntil(ctx context.Context, at time.Duration) error {
-	const short = 20 * time.Millisecond
-	for {
-		left := at - transport.Now()
-		if left <= 0 {
-			return nil
-		}
-		if left <= short { // the usual case, without a timer of its own to allocate
-			time.Sleep(left)
-			continue
-		}
-		select {
-		case <-time.After(left - short/2):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+// await returns at a time of the initiator's clock, or with an error. A record, if there
+// is one, counts how late it woke up; where the time had passed already it did not sleep.
+func (in *initiator) await(ctx context.Context, at time.Duration, record *Record) error {
+	if transport.Now() >= at {
+		return nil
 	}
+	late, err := in.alarm.until(ctx, at)
+	if err == nil && record != nil {
+		record.Late.Record(late)
+	}
+	return err
+}
+
+// Close ends the connection and gives the worker's timer back.
+func (in *initiator) Close() error {
+	return errors.Join(in.Initiator.Close(), in.alarm.close())
 }
 
 // progress is how far one request has come.
@@ -126,6 +152,7 @@ type progress struct {
 	delivered int
 	first     time.Duration // when the first layer was delivered
 	freed     time.Duration // when the latest delivery left the path to the next layer
+	onPath    []span
 }
 
 // collect waits for completions and counts them.
@@ -163,6 +190,12 @@ func (p *progress) count(c *transport.Completion, posted, cost time.Duration) {
 	}
 	if p.record != nil {
 		p.record.layer(cost, c.Delivered-max(posted, min(p.freed, c.Delivered)), c.Delivered-c.Local, p.acked)
+	}
+	if n := len(p.onPath); n > 0 && posted <= p.onPath[n-1].end {
+		last := &p.onPath[n-1]
+		last.start, last.end = min(last.start, posted), max(last.end, c.Delivered)
+	} else {
+		p.onPath = append(p.onPath, span{posted, c.Delivered})
 	}
 	p.freed = max(p.freed, c.Delivered)
 }

@@ -193,7 +193,9 @@ func evidence(run *results.Run, c *results.Cell, fit *model.Fit) model.Evidence 
 	e.Segments, e.Retransmits, e.ReceiveWindowLimited = counters.Packets, counters.Retransmits, counters.ReceiveWindowLimited
 	if busyPolling := run.Config["busy-poll"] == "true"; c.BusySeconds > 0 && !busyPolling { // a core that spins says nothing
 		e.Producer = model.Processor{Cores: c.CPU.ProducerSeconds / c.BusySeconds, CPUs: run.Producer.Host.CPUs}
-		e.Consumer = model.Processor{Cores: c.CPU.ConsumerSeconds / c.BusySeconds, CPUs: run.Consumer.Host.CPUs}
+		if cpu := c.CPU.ConsumerSeconds; cpu != nil {
+			e.Consumer = model.Processor{Cores: *cpu / c.BusySeconds, CPUs: run.Consumer.Host.CPUs}
+		}
 	}
 	if fit != nil {
 		e.Cost = fit.Cost()

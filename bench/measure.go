@@ -223,21 +223,5 @@ func (r *run) moveRequest(ctx context.Context, c *cell, q request, pace time.Dur
 	if r.plan.Direction == Pull {
 		return r.conn.Send(kindRequest, q)
 	}
-	in := r.initiators[q.Worker]
-	record := in.record
-	if q.Warmup {
-		record = nil
-	}
-	due, err := r.clock.await(ctx, q.Due)
-	if err != nil {
-		return err
-	}
-	m, err := in.move(ctx, job{q.ID, c.descriptors, pace, record})
-	if err != nil {
-		return err
-	}
-	if record != nil {
-		record.request(min(due, m.start), m, c.plan.Bytes)
-	}
-	return nil
+	return r.initiators[q.Worker].serve(ctx, &r.clock, q, c, pace)
 }

@@ -86,7 +86,7 @@ type phaseEnd struct {
 }
 
 type phaseDone struct {
-	CPUSeconds float64        `json:"cpu_seconds"`
+	CPUSeconds *float64       `json:"cpu_seconds"` // null where another run shared the process
 	Path       transport.Path `json:"path"`
 	Record     *Record        `json:"record,omitempty"`  // pulling
 	Samples    []model.Sample `json:"samples,omitempty"` // pulling, calibration or probe

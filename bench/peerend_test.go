@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -131,5 +132,25 @@ func TestProducerEndsInSetUp(t *testing.T) {
 				t.Errorf("error %q, want one that begins with %q", err, c.says)
 			}
 		})
+	}
+}
+
+// TestPathsOutliveTheRun: of a run whose consumer is stopped in the middle, what both ends
+// counted until then is known still. The warm-up alone moves four layers of 64 KiB, of which no
+// segment holds more than one.
+func TestPathsOutliveTheRun(t *testing.T) {
+	b := newBed(t, tcp.New())
+	p := b.producer()
+	p.Observe = func(at Progress) {
+		if at.Stage == "measure" {
+			b.stop()
+		}
+	}
+	o, err := p.Run(t.Context(), planOf(Push, spec(t)), Load{Requests: 1000, Warmup: 1})
+	if err == nil {
+		t.Fatal("the run went on without its consumer")
+	}
+	if o.PeerPath.Lane == "" || runtime.GOOS == "linux" && o.Path.Counters.Packets < 4 {
+		t.Errorf("the producer's path is %+v, the consumer's %+v", o.Path, o.PeerPath)
 	}
 }

@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"time"
+	"unsafe"
 
 	"kvbench/internal/units"
 	"kvbench/payload"
@@ -108,6 +109,13 @@ type cell struct {
 	workingSet  int64
 }
 
+// footprint is the memory that a plan takes of a side, in bytes.
+type footprint struct {
+	worker int64 // the KV cache of each worker, and what the transport takes beside it
+	tokens int64 // the context that needs most of it
+	lists  int64 // of the byte ranges of all cells, whatever the number of workers
+}
+
 // MemoryError says that a plan needs more memory than a side has or allows.
 type MemoryError struct {
 	Side          string // consumer, producer, or both
@@ -116,6 +124,7 @@ type MemoryError struct {
 	Each          int64  // bytes of one of Workers concurrent requests
 	Workers       int
 	ContextTokens int64
+	Lists         int64  // bytes that the lists of byte ranges of all contexts take of Need
 	Raise         string // how to raise the limit there
 }
 
@@ -125,9 +134,13 @@ func (e *MemoryError) Error() string {
 	if e.Side == bothSides {
 		what = fmt.Sprintf("producer and consumer need %s of memory each, on one host", units.BinaryBytes(e.Need))
 	}
-	return fmt.Sprintf("%s (%s at a time, of %s each at %s tokens), but %s is the limit: lower --context, --layers or --concurrency, "+
+	lists, lower := "", "--context, --layers or --concurrency"
+	if e.Lists >= e.Need/10 {
+		lists, lower = fmt.Sprintf(", and %s for the lists of all contexts' byte ranges", units.BinaryBytes(e.Lists)), lower+", raise --block-tokens"
+	}
+	return fmt.Sprintf("%s (%s at a time, of %s each at %s tokens%s), but %s is the limit: lower %s, "+
 		"give --pool to reuse a smaller memory on both sides, or %s",
-		what, units.Count(e.Workers, "request"), units.BinaryBytes(e.Each), units.Tokens(e.ContextTokens), units.BinaryBytes(e.Limit), e.Raise)
+		what, units.Count(e.Workers, "request"), units.BinaryBytes(e.Each), units.Tokens(e.ContextTokens), lists, units.BinaryBytes(e.Limit), lower, e.Raise)
 }
 
 // bothSides is the Side of a host that a producer and its consumer share.
@@ -136,27 +149,33 @@ const bothSides = "both"
 // pageSize keeps workers' memory apart.
 const pageSize = 4096
 
-// memory returns the bytes that a worker needs, as far as closed forms tell (a
-// lower bound), and the context that needs most.
-func (p Plan) memory() (perWorker, tokens int64, err error) {
+// memory returns what the plan takes as far as closed forms tell: a lower bound of a
+// worker's, and the lists that cells makes.
+func (p Plan) memory() (f footprint, err error) {
 	for _, s := range p.Specs {
 		shape, err := s.Shape()
 		if err != nil {
-			return 0, 0, err
+			return f, err
 		}
-		pair, ok := shape.Pair(p.Rank.Prefill, p.Rank.Decode)
-		if !ok {
-			_, err := s.Pair(p.Rank.Prefill, p.Rank.Decode) // says which pairs there are
-			if err == nil {
-				err = fmt.Errorf("rank pair %d:%d moves nothing", p.Rank.Prefill, p.Rank.Decode)
-			}
-			return 0, 0, err
+		pieces, blocks, err := s.Ranges(p.Rank.Prefill, p.Rank.Decode)
+		if err != nil {
+			return f, err
 		}
-		if n := p.pooled(pair.Bytes); n > perWorker {
-			perWorker, tokens = n, s.Tokens
+		f.lists += listed(pieces, blocks)
+		pair, _ := shape.Pair(p.Rank.Prefill, p.Rank.Decode)
+		if n := p.pooled(pair.Bytes); n > f.worker {
+			f.worker, f.tokens = n, s.Tokens
 		}
 	}
-	return perWorker, tokens, nil
+	return f, nil
+}
+
+// listed is the memory of a cell's lists: its pieces, the blocks that are stamped, and
+// the pieces again as descriptors. What no cell can have, of which 1000 still add up, is enough.
+func listed(pieces, blocks int64) int64 {
+	const most = 1 << 40
+	piece, descriptor := int64(unsafe.Sizeof(payload.Piece{})), int64(unsafe.Sizeof(transport.Descriptor{}))
+	return min(pieces, most)*(piece+descriptor) + min(blocks, most)*piece
 }
 
 func (p Plan) pooled(bytes int64) int64 {
@@ -167,17 +186,17 @@ func (p Plan) pooled(bytes int64) int64 {
 }
 
 // checkMemory compares what a side needs with what it may use; limit 0 is unknown.
-func (p Plan) checkMemory(side string, perWorker, tokens, limit int64, raise string) error {
+func (p Plan) checkMemory(side string, f footprint, limit int64, raise string) error {
 	need := int64(1 << 61)
-	if perWorker < need/maxWorkers {
-		need = perWorker * int64(p.Workers)
+	if f.worker < need/maxWorkers {
+		need = f.worker*int64(p.Workers) + f.lists
 	}
 	total := need
 	if side == bothSides {
 		total *= 2
 	}
 	if limit > 0 && total > limit {
-		return &MemoryError{side, need, limit, perWorker, p.Workers, tokens, raise}
+		return &MemoryError{side, need, limit, f.worker, p.Workers, f.tokens, f.lists, raise}
 	}
 	return nil
 }
@@ -244,6 +263,12 @@ func (p Plan) configure(cells []cell) transport.Config {
 
 // setupTimeout bounds each step of connecting a run, without making memory.
 const setupTimeout = 20 * time.Second
+
+// listing is how long a side may take to make its lists, beside setupTimeout: 15 ms a
+// MiB were seen where every new page is dear and others use the machine.
+func (f footprint) listing() time.Duration {
+	return time.Duration(f.lists>>20) * 50 * time.Millisecond
+}
 
 // patience is how long one side waits while the other makes its memory, which
 // on a busy virtual machine can take seconds for each GiB.

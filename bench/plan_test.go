@@ -3,6 +3,7 @@ package bench
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	"kvbench/payload"
 	"kvbench/transport"
@@ -113,14 +114,14 @@ func FuzzPlan(f *testing.F) {
 		if json.Unmarshal(b, &p) != nil || p.Validate() != nil {
 			return
 		}
-		need, tokens, err := p.memory()
+		need, err := p.memory()
 		if err != nil {
 			return
 		}
-		if need < 0 || tokens < 0 {
-			t.Fatalf("%d bytes at %d tokens", need, tokens)
+		if need.worker < 0 || need.tokens < 0 || need.lists < 0 {
+			t.Fatalf("%+v", need)
 		}
-		if p.checkMemory("consumer", need, tokens, 4<<20, "") != nil || pieces(p) > 1<<17 {
+		if p.checkMemory("consumer", need, 4<<20, "") != nil {
 			return
 		}
 		cells, err := p.cells()
@@ -131,15 +132,14 @@ func FuzzPlan(f *testing.F) {
 	})
 }
 
-// pieces bounds the work of listing a plan's byte ranges.
-func pieces(p Plan) (n int64) {
-	for _, s := range p.Specs {
-		shape, err := s.Shape()
-		if err != nil {
-			continue
+// TestListing: a GiB of lists may take 51 s, where a plan without lists has none to wait for.
+func TestListing(t *testing.T) {
+	for _, c := range []struct {
+		lists int64
+		want  time.Duration
+	}{{0, 0}, {1 << 30, 51200 * time.Millisecond}, {1000 * (1 << 40) * 72, 1000 * 72 * (1 << 20) * 50 * time.Millisecond}} {
+		if got := (footprint{lists: c.lists}).listing(); got != c.want {
+			t.Errorf("%d bytes: %v, want %v", c.lists, got, c.want)
 		}
-		pair, _ := shape.Pair(p.Rank.Prefill, p.Rank.Decode)
-		n += pair.Descriptors + pair.Bytes/64 // a block is rarely smaller
 	}
-	return n
 }

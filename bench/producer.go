@@ -86,13 +86,14 @@ type Outcome struct {
 
 // CellOutcome is what was measured of one cell.
 type CellOutcome struct {
-	cell                     *cell
-	Record                   *Record
-	Verify                   payload.Verdict
-	Warmup                   int64
-	ProducerCPU, ConsumerCPU float64
-	Complete                 bool
-	Pace                     time.Duration // prefill of one layer; 0 without
+	cell        *cell
+	Record      *Record
+	Verify      payload.Verdict
+	Warmup      int64
+	ProducerCPU float64
+	ConsumerCPU *float64 // nil where another run shared the consumer's process
+	Complete    bool
+	Pace        time.Duration // prefill of one layer; 0 without
 }
 
 // Run makes the run. It returns what was measured also when it returns an error.
@@ -112,6 +113,7 @@ type run struct {
 	*Producer
 	load    Load
 	outcome *Outcome
+	listing time.Duration // that the consumer may take for its lists
 
 	nextID  atomic.Uint64
 	clock   stageClock
@@ -177,12 +179,13 @@ func (r *run) prepare(ctx context.Context) (transport.Transport, error) {
 	if err := usable(ctx, t, r.plan); err != nil {
 		return nil, err
 	}
-	need, tokens, err := r.plan.memory()
+	need, err := r.plan.memory()
 	if err != nil {
 		return nil, &PlanError{err}
 	}
 	own := t.Capabilities().HostBytes
-	if err := r.checkHostMemory(need+own, tokens); err != nil {
+	need.worker += own
+	if err := r.checkHostMemory(need); err != nil {
 		return nil, err
 	}
 	if r.cells, err = r.plan.cells(); err != nil {
@@ -193,21 +196,22 @@ func (r *run) prepare(ctx context.Context) (transport.Transport, error) {
 	if r.SharesHost {
 		needed = max(source, dest)
 	}
-	if err := r.checkHostMemory(needed+own, tokens); err != nil {
+	need.worker, need.tokens = needed+own, tokens
+	if err := r.checkHostMemory(need); err != nil {
 		return nil, err
 	}
-	r.span = source
+	r.span, r.listing = source, need.listing()
 	return t, nil
 }
 
-// checkHostMemory compares the need of a worker with what this host has, on which
+// checkHostMemory compares what the plan takes with what this host has, on which
 // the consumer may run too.
-func (r *run) checkHostMemory(perWorker, tokens int64) error {
+func (r *run) checkHostMemory(need footprint) error {
 	side := "producer"
 	if r.SharesHost {
 		side = bothSides
 	}
-	return r.plan.checkMemory(side, perWorker, tokens, hostinfo.AvailableMemory()/10*9, "run where there is more memory")
+	return r.plan.checkMemory(side, need, hostinfo.AvailableMemory()/10*9, "run where there is more memory")
 }
 
 // connect sends the plan and makes the workers' connections.
@@ -218,10 +222,13 @@ func (r *run) connect(ctx context.Context, t transport.Transport) error {
 	var a accept
 	err := r.conn.Send(kindPlan, r.plan)
 	if err == nil {
-		err = r.conn.Expect(kindAccept, &a, setupTimeout)
+		err = r.conn.Expect(kindAccept, &a, setupTimeout+r.listing)
 	}
 	if err != nil {
 		return peerEnd("consumer", " before it answered the plan", err)
+	}
+	if there, ok := r.conn.RemoteAddr().(*net.TCPAddr); ok {
+		r.plan.Config.Zone = there.Zone // data goes where control does
 	}
 	r.outcome.Producer.Host = r.Host(hostinfo.PathAddr(r.conn))
 	r.outcome.Consumer.Host = a.Host
@@ -437,11 +444,12 @@ func (r *run) end(ctx context.Context, abort bool) (done phaseDone, err error) {
 	if err == nil && done.Record != nil {
 		err = done.Record.whole()
 	}
+	r.outcome.Path = r.path()
 	if err != nil {
-		done = phaseDone{} // it may be half read
+		return phaseDone{}, err // it may be half read; what the peer saw before still holds
 	}
-	r.outcome.Path, r.outcome.PeerPath = r.path(), done.Path
-	return done, err
+	r.outcome.PeerPath = done.Path
+	return done, nil
 }
 
 // calibratePath runs one stretch of calibration.

@@ -19,9 +19,11 @@ type Record struct {
 	Exposed    *results.Histogram `json:"exposed"`
 	Post       *results.Histogram `json:"post"`
 	AckRTT     *results.Histogram `json:"ack_rtt"`
+	Late       *results.Histogram `json:"late"`
 	Requests   int64              `json:"requests"`
 	Bytes      int64              `json:"bytes"`
-	Busy       time.Duration      `json:"busy_ns"` // with a request in flight
+	Busy       time.Duration      `json:"busy_ns"`    // with a request in flight
+	OnPath     time.Duration      `json:"on_path_ns"` // with a layer of any: Busy without the waits for prefill
 
 	// Growth is the mean response of the last third of the requests, by due time,
 	// over that of the first third: far above 1 where a queue builds up.
@@ -32,6 +34,7 @@ type Record struct {
 	Replayed time.Duration `json:"replayed_ns"`
 
 	spans     []span
+	onPath    []span
 	responses []response
 }
 
@@ -40,7 +43,7 @@ type span struct{ start, end time.Duration }
 
 // newRecord makes the record of one worker.
 func newRecord() *Record {
-	r := &Record{spans: make([]span, 0, 1024), responses: make([]response, 0, 1024)}
+	r := &Record{spans: make([]span, 0, 1024), onPath: make([]span, 0, 1024), responses: make([]response, 0, 1024)}
 	for _, h := range r.histograms() {
 		*h = results.NewHistogram()
 	}
@@ -48,7 +51,7 @@ func newRecord() *Record {
 }
 
 func (r *Record) histograms() []**results.Histogram {
-	return []**results.Histogram{&r.Response, &r.Service, &r.Layer, &r.FirstLayer, &r.Exposed, &r.Post, &r.AckRTT}
+	return []**results.Histogram{&r.Response, &r.Service, &r.Layer, &r.FirstLayer, &r.Exposed, &r.Post, &r.AckRTT, &r.Late}
 }
 
 // layer counts one delivered layer. It is on the timed path.
@@ -70,6 +73,7 @@ func (r *Record) request(intended time.Duration, m moved, bytes int64) {
 	r.Requests++
 	r.Bytes += bytes
 	r.spans = append(r.spans, m.span)
+	r.onPath = append(r.onPath, m.onPath...)
 	r.responses = append(r.responses, response{intended, m.end - intended, m.end - m.start})
 }
 
@@ -84,7 +88,7 @@ func (r *Record) whole() error {
 			return fmt.Errorf("the consumer's record lacks a histogram: %w", control.ErrFrame)
 		}
 	}
-	if r.Requests < 0 || r.Bytes < 0 || r.Busy < 0 || r.Replayed < 0 {
+	if r.Requests < 0 || r.Bytes < 0 || r.Busy < 0 || r.OnPath < 0 || r.Replayed < 0 {
 		return fmt.Errorf("the consumer's record counts less than nothing: %w", control.ErrFrame)
 	}
 	return nil
@@ -101,9 +105,10 @@ func merge(records []*Record) *Record {
 		total.Requests += r.Requests
 		total.Bytes += r.Bytes
 		total.spans = append(total.spans, r.spans...)
+		total.onPath = append(total.onPath, r.onPath...)
 		total.responses = append(total.responses, r.responses...)
 	}
-	total.Busy = union(total.spans)
+	total.Busy, total.OnPath = union(total.spans), union(total.onPath)
 	slices.SortFunc(total.responses, func(a, b response) int { return cmp.Compare(a.due, b.due) })
 	total.Growth = growth(total.responses)
 	if len(records) == 1 {

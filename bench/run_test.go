@@ -456,7 +456,7 @@ func TestMemoryLimits(t *testing.T) {
 	if !errors.As(err, &refusal) || refusal.Code != "memory" {
 		t.Fatalf("error %v, want a refusal", err)
 	}
-	for _, says := range []string{"consumer needs 2 MiB", "1 MiB is the limit", "--context", "--pool", "--max-memory"} {
+	for _, says := range []string{"1 request at a time, of 2 MiB each at 128 tokens)", "1 MiB is the limit", "--context", "--pool", "--max-memory"} {
 		if !strings.Contains(refusal.Message, says) {
 			t.Errorf("the refusal does not say %q: %s", says, refusal.Message)
 		}
@@ -469,6 +469,19 @@ func TestMemoryLimits(t *testing.T) {
 	big.Workers = 3
 	if _, err := b.run(big, Load{Requests: 1}); !errors.As(err, &refusal) || !strings.Contains(refusal.Message, "3 requests") {
 		t.Errorf("with three of them: %v", err)
+	}
+	// A layer of 64 tokens fits the pool, but the lists do not fit: 64 blocks of one token
+	// in 4 layers, K and V apart, are 512 ranges of 24 bytes and as many stamped blocks and
+	// descriptors, or 36 KiB a context. 32 contexts are 1.125 MiB.
+	many := planOf(Push)
+	many.Pool = 256 << 10
+	for range 32 {
+		many.Specs = append(many.Specs, spec(t, tokens(64), func(s *payload.Spec) {
+			s.Layout = payload.Layout{Paged: true, BlockTokens: 1, Fragmentation: 1, Seed: 3}
+		}))
+	}
+	if _, err := b.run(many, Load{Requests: 1}); !errors.As(err, &refusal) || !strings.Contains(refusal.Message, "and 1.125 MiB for the lists") || !strings.Contains(refusal.Message, "--block-tokens") {
+		t.Errorf("with lists over the limit: %v", err)
 	}
 	// More than there is: the producer does not even ask.
 	var limit *MemoryError

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -56,7 +55,7 @@ func (s *schedule) next() time.Duration {
 }
 
 // stageClock turns due times, which count from the start of a stage, into the
-// initiator's. The stage starts when its first request with a due time is awaited.
+// initiator's. The stage starts when the first due time is asked for.
 type stageClock struct {
 	mu      sync.Mutex
 	started bool
@@ -69,20 +68,18 @@ func (c *stageClock) reset() {
 	c.started = false
 }
 
-// notDue is the time at which a request of a closed loop was due: it starts when it can.
+// notDue is when a request of a closed loop is due: it starts when it can.
 const notDue = time.Duration(math.MaxInt64)
 
-// await returns once the request is due, with the time at which it was. With a
-// negative due time it returns at once, with notDue.
-func (c *stageClock) await(ctx context.Context, due time.Duration) (time.Duration, error) {
-	if due < 0 {
-		return notDue, nil
+// due turns a due time into the initiator's; a negative one into notDue.
+func (c *stageClock) due(at time.Duration) time.Duration {
+	if at < 0 {
+		return notDue
 	}
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if !c.started {
 		c.started, c.start = true, transport.Now()
 	}
-	at := c.start + due
-	c.mu.Unlock()
-	return at, sleepUntil(ctx, at)
+	return c.start + at
 }

@@ -94,22 +94,23 @@ func (s *session) prepare(ctx context.Context) (transport.Transport, error) {
 		limit = hostinfo.AvailableMemory() / 5 * 4
 		raise = "free memory on that host"
 	}
-	need, tokens, err := s.plan.memory()
+	need, err := s.plan.memory()
 	if err != nil {
 		return nil, err
 	}
 	own := t.Capabilities().HostBytes
-	if err := s.plan.checkMemory("consumer", need+own, tokens, limit, raise); err != nil {
+	need.worker += own
+	if err := s.plan.checkMemory("consumer", need, limit, raise); err != nil {
 		return nil, err
 	}
 	if s.cells, err = s.plan.cells(); err != nil {
 		return nil, err
 	}
-	_, dest, tokens := spans(s.cells)
-	if err := s.plan.checkMemory("consumer", dest+own, tokens, limit, raise); err != nil {
+	_, s.span, need.tokens = spans(s.cells)
+	need.worker = s.span + own
+	if err := s.plan.checkMemory("consumer", need, limit, raise); err != nil {
 		return nil, err
 	}
-	s.span = dest
 	return t, nil
 }
 
@@ -325,6 +326,7 @@ func (s *session) phase(ctx context.Context, p phase, cancel context.CancelCause
 			guard(func() error { return s.pull(phaseCtx, w, queue) })
 		}
 	}
+	alone := s.consumer.runs.alone()
 	s.meter.reset()
 	if err := s.conn.Send(kindPhaseReady, phaseReady{}); err != nil {
 		return err
@@ -340,7 +342,10 @@ func (s *session) phase(ctx context.Context, p phase, cancel context.CancelCause
 	if err != nil {
 		return err
 	}
-	done := phaseDone{CPUSeconds: s.meter.seconds(), Path: s.path(), Samples: s.samples}
+	done := phaseDone{Path: s.path(), Samples: s.samples}
+	if cpu := s.meter.seconds(); alone() {
+		done.CPUSeconds = &cpu
+	}
 	s.samples = nil
 	if why := late.Load(); why != nil {
 		done.Failed = *why
@@ -398,20 +403,8 @@ func (s *session) untilPhaseEnd(ctx context.Context) (end phaseEnd, err error) {
 func (s *session) pull(ctx context.Context, worker int, queue <-chan request) error {
 	in, c := s.initiators[worker], s.current.Load()
 	for r := range queue {
-		record := in.record
-		if r.Warmup {
-			record = nil
-		}
-		due, err := s.clock.await(ctx, r.Due)
-		if err != nil {
+		if err := in.serve(ctx, &s.clock, r, c, s.pace); err != nil {
 			return err
-		}
-		m, err := in.move(ctx, job{r.ID, c.descriptors, s.pace, record})
-		if err != nil {
-			return err
-		}
-		if record != nil {
-			record.request(min(due, m.start), m, c.plan.Bytes)
 		}
 		if err := s.arrived(worker, r.ID); err != nil {
 			return err

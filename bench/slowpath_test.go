@@ -233,7 +233,7 @@ func (b *bed) judged(plan Plan, load Load, assumed Assumptions) *results.Run {
 		b.t.Fatal(err)
 	}
 	for i := range o.Cells { // both ends, and tests beside this one, are one process: its time is nobody's
-		o.Cells[i].ProducerCPU, o.Cells[i].ConsumerCPU = 0, 0
+		o.Cells[i].ProducerCPU, o.Cells[i].ConsumerCPU = 0, nil
 	}
 	run, err := Summarize(o, assumed, nil)
 	if err != nil {

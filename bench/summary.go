@@ -65,10 +65,10 @@ func Summarize(o *Outcome, a Assumptions, why error) (*results.Run, error) {
 			return nil, err
 		}
 		predictStaged(&c, run.Transport)
-		run.Producer.CPUSeconds += c.CPU.ProducerSeconds
-		run.Consumer.CPUSeconds += c.CPU.ConsumerSeconds
 		run.Cells = append(run.Cells, c)
 	}
+	run.Producer.CPUSeconds = processorTime(run.Cells, func(c results.CellCPU) *float64 { return &c.ProducerSeconds })
+	run.Consumer.CPUSeconds = processorTime(run.Cells, func(c results.CellCPU) *float64 { return c.ConsumerSeconds })
 	a.Judge.judge(run, fit)
 	return run, nil
 }
@@ -111,6 +111,19 @@ func specOf(run *results.Run) *model.Cost {
 	}
 	l := run.Link
 	return &model.Cost{AlphaSeconds: l.AlphaSeconds, GammaSeconds: l.GammaSeconds, BytesPerSecond: l.BytesPerSecond * l.FramingFactor}
+}
+
+// processorTime adds up a side's over all cells; nil where that of one is not known.
+func processorTime(cells []results.Cell, of func(results.CellCPU) *float64) *float64 {
+	var sum float64
+	for _, c := range cells {
+		one := of(c.CPU)
+		if one == nil {
+			return nil
+		}
+		sum += *one
+	}
+	return &sum
 }
 
 // smallestLayer is the mean layer of the smallest request, in bytes.
@@ -156,6 +169,7 @@ func (o *Outcome) summarizeCell(c *CellOutcome, spec *model.Cost, fit *model.Fit
 		{&cell.Latency.Response, record.Response}, {&cell.Latency.Service, record.Service}, {&cell.Latency.Layer, record.Layer},
 		{&cell.Latency.FirstLayer, record.FirstLayer}, {&cell.Latency.Exposed, record.Exposed},
 		{&cell.Latency.Post, record.Post}, {&cell.Latency.AckRTT, record.AckRTT},
+		{&cell.Latency.Late, record.Late},
 	} {
 		var err error
 		if *h.to, err = h.from.Latency(); err != nil {
@@ -164,7 +178,7 @@ func (o *Outcome) summarizeCell(c *CellOutcome, spec *model.Cost, fit *model.Fit
 	}
 	predict(&cell, record.Service, record.Exposed, c.Pace.Seconds()*float64(cell.Layers), spec, fit)
 	if o.Load.Rate > 0 && record.Requests > 0 {
-		cell.Load = o.load(record)
+		cell.Load = o.load(record, c.Pace)
 	}
 	return cell, nil
 }

@@ -95,7 +95,7 @@ func outcomeOf(t *testing.T, record *Record) *Outcome {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Outcome{Plan: plan, Started: time.Unix(1700000000, 0), Cells: []CellOutcome{{cell: &cells[0], Record: record, Complete: true, Verify: payload.Verdict{Checked: 160}, Warmup: 3, ProducerCPU: 0.5, ConsumerCPU: 0.25}}}
+	return &Outcome{Plan: plan, Started: time.Unix(1700000000, 0), Cells: []CellOutcome{{cell: &cells[0], Record: record, Complete: true, Verify: payload.Verdict{Checked: 160}, Warmup: 3, ProducerCPU: 0.5, ConsumerCPU: new(0.25)}}}
 }
 
 // gigabit is 1 Gbit/s less TCP's headers at MTU 1500: 125e6·1448/1538 = 117.685e6 B/s.
@@ -150,8 +150,8 @@ func TestSummaryByHand(t *testing.T) {
 	near(t, "ratio, low", c.Predicted.Spec.Low, 0.350/0.35640, 1e-3)
 	near(t, "ratio, high", *c.Predicted.Spec.High, 0.370/0.35640, 1e-3)
 	near(t, "framing", run.Link.FramingFactor, 1448.0/1538, 1e-9)
-	near(t, "producer's processor time", run.Producer.CPUSeconds, 0.5, 0)
-	near(t, "consumer's processor time", run.Consumer.CPUSeconds, 0.25, 0)
+	near(t, "producer's processor time", *run.Producer.CPUSeconds, 0.5, 0)
+	near(t, "consumer's processor time", *run.Consumer.CPUSeconds, 0.25, 0)
 	if c.Verdict.Status != "pass" || c.Verdict.Against != "spec" || c.Predicted.Fit != nil || run.Fit != nil || !run.Complete {
 		t.Errorf("verdict %+v, fit %v", c.Verdict, run.Fit)
 	}

@@ -33,24 +33,35 @@ const maxPieces = 1 << 26
 // Ranks count tensor ranks within pipeline stages: rank = stage*TP + tensor rank.
 // A pair that moves nothing is a [NothingError], which names some that do.
 func (s Spec) Pair(prefillRank, decodeRank int) (*Plan, error) {
-	if err := s.validatePair(prefillRank, decodeRank); err != nil {
+	pieces, blocks, err := s.Ranges(prefillRank, decodeRank)
+	if err != nil {
 		return nil, err
 	}
+	if pieces+blocks > maxPieces {
+		return nil, fmt.Errorf("plan rank pair %d:%d: %d byte ranges pass the limit of %d; lower the context, or raise the tokens of a block", prefillRank, decodeRank, pieces+blocks, maxPieces)
+	}
 	r := s.resolved()
-	cells := r.cells(prefillRank/r.TP, decodeRank/r.TPDecode)
-	var entries int64
-	for _, c := range cells {
+	return r.build(r.cells(prefillRank/r.TP, decodeRank/r.TPDecode), prefillRank%r.TP, decodeRank%r.TPDecode), nil
+}
+
+// Ranges counts, in closed form, the entries of the lists that Pair makes: pieces and
+// blocks of all transfers. Its errors are Pair's.
+func (s Spec) Ranges(prefillRank, decodeRank int) (pieces, blocks int64, err error) {
+	if err := s.validatePair(prefillRank, decodeRank); err != nil {
+		return 0, 0, err
+	}
+	r := s.resolved()
+	for _, c := range r.cells(prefillRank/r.TP, decodeRank/r.TPDecode) {
+		groups := int64(len(c.groups()))
 		for _, p := range c.pools(r, prefillRank%r.TP, decodeRank%r.TPDecode) {
-			entries += (p.stamps(r.Layout) + p.descriptors(r.Layout)) * int64(len(c.groups()))
+			pieces += p.descriptors(r.Layout) * groups
+			blocks += p.stamps(r.Layout) * groups
 		}
 	}
-	if entries == 0 {
-		return nil, r.nothing(prefillRank, decodeRank)
+	if pieces+blocks == 0 {
+		return 0, 0, r.nothing(prefillRank, decodeRank)
 	}
-	if entries > maxPieces {
-		return nil, fmt.Errorf("plan rank pair %d:%d: %d byte ranges pass the limit of %d; lower the context, or raise the tokens of a block", prefillRank, decodeRank, entries, maxPieces)
-	}
-	return r.build(cells, prefillRank%r.TP, decodeRank%r.TPDecode), nil
+	return pieces, blocks, nil
 }
 
 // validatePair is Validate, and whether there are the two ranks.

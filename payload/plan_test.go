@@ -42,6 +42,23 @@ func TestPlans(t *testing.T) {
 	}
 }
 
+// checkRanges holds the lists of a plan against their closed form.
+func checkRanges(t testing.TB, s Spec, prefill, decode int, plan *Plan) {
+	t.Helper()
+	pieces, blocks, err := s.Ranges(prefill, decode)
+	if err != nil {
+		t.Fatalf("%+v: %v", s, err)
+	}
+	var listedPieces, listedBlocks int64
+	for _, transfer := range plan.Transfers {
+		listedPieces += int64(len(transfer.Pieces))
+		listedBlocks += int64(len(transfer.Blocks))
+	}
+	if pieces != listedPieces || blocks != listedBlocks {
+		t.Fatalf("%+v, pair %d:%d: %d pieces and %d blocks, but %d and %d are listed", s, prefill, decode, pieces, blocks, listedPieces, listedBlocks)
+	}
+}
+
 // checkPlans holds every rank pair's plan against the closed form and against
 // what a plan has to be: pieces inside both images that never overlap, and
 // blocks that are the same bytes in the same order.
@@ -57,6 +74,7 @@ func checkPlans(t testing.TB, s Spec) {
 		if err != nil {
 			t.Fatalf("%+v: %v", s, err)
 		}
+		checkRanges(t, s, want.Prefill, want.Decode, plan)
 		if plan.Bytes != want.Bytes || int64(plan.Descriptors) != want.Descriptors {
 			t.Fatalf("%+v: the plan has %d bytes in %d pieces, the shape says %+v", s, plan.Bytes, plan.Descriptors, want)
 		}

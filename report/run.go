@@ -230,6 +230,9 @@ func exposedText(o *results.Overlap) string {
 
 func loadText(l *results.Load) string {
 	theory := "no steady state"
+	if l.Stable {
+		theory = "no theory"
+	}
 	if l.ResponseFCFSSeconds != nil && l.ResponsePSSeconds != nil {
 		theory = fmt.Sprintf("theory %s (FCFS) and %s (fair sharing)", units.Seconds(*l.ResponseFCFSSeconds), units.Seconds(*l.ResponsePSSeconds))
 	}

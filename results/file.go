@@ -2,6 +2,7 @@ package results
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -62,13 +63,19 @@ func isLink(path string) bool {
 // temporary makes a new file beside the record's place, with the mode that the
 // record is to have.
 func (f *File) temporary() (*os.File, error) {
-	name := fmt.Sprintf(".%s.%d.tmp", filepath.Base(f.path), os.Getpid())
+	// A process number would not do: in containers most are 1.
+	name := fmt.Sprintf(".%s.%s.tmp", filepath.Base(f.path), rand.Text()[:10])
 	// The process's umask applies, as it does to any file that a program makes.
 	t, err := os.OpenFile(filepath.Join(filepath.Dir(f.path), name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-	if err == nil && f.mode != 0 {
-		err = t.Chmod(f.mode)
+	if err != nil || f.mode == 0 {
+		return t, err
 	}
-	return t, err
+	if err := t.Chmod(f.mode); err != nil {
+		t.Close()
+		os.Remove(t.Name())
+		return nil, err
+	}
+	return t, nil
 }
 
 // Write stores the record: the whole of it or, on an error, none, so that a

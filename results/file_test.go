@@ -3,6 +3,7 @@ package results
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -178,6 +179,37 @@ func TestWrite(t *testing.T) {
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 { // as it was
 		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+}
+
+// TestCreateBesideLeftovers: what another process of the same number left behind, as in
+// another container, keeps no record from being written. A new file has the mode that the
+// umask leaves.
+func TestCreateBesideLeftovers(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "run.json")
+	leftover := filepath.Join(dir, fmt.Sprintf(".run.json.%d.tmp", os.Getpid()))
+	plain, err := os.OpenFile(leftover, os.O_CREATE|os.O_WRONLY, 0o666)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain.Close()
+	for range 2 {
+		f, err := Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Write(sample(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := files(t, dir); len(got) != 2 {
+		t.Errorf("there are %v, want the record and the leftover", got)
+	}
+	want, errWant := os.Stat(leftover)
+	got, err := os.Stat(path)
+	if err != nil || errWant != nil || got.Mode() != want.Mode() {
+		t.Errorf("mode %v, want %v of a file that a program makes (%v, %v)", got.Mode(), want.Mode(), err, errWant)
 	}
 }
 

@@ -29,20 +29,27 @@ func NewHistogram() *Histogram { return &Histogram{h: hdr.New(lowestNs, highestN
 // Record counts one duration. Longer than an hour counts as an hour.
 func (h *Histogram) Record(d time.Duration) {
 	// Inside the range by construction, so there is no error to look at.
-	_ = h.h.RecordValue(min(max(int64(d), lowestNs), highestNs))
+	_ = h.h.RecordValue(inRange(d))
 	h.max = max(h.max, d)
 }
+
+// inRange is what a duration is counted as.
+func inRange(d time.Duration) int64 { return min(max(int64(d), lowestNs), highestNs) }
 
 // Count returns how many durations were recorded.
 func (h *Histogram) Count() int64 { return h.h.TotalCount() }
 
-// Quantile returns the q-quantile, q in 0..1; 0 of an empty histogram.
+// Quantile returns the q-quantile, q in 0..1, as the upper end of its bucket, but no more
+// than the maximum; 0 of an empty histogram.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	if h.Count() == 0 {
 		return 0
 	}
-	return time.Duration(h.h.ValueAtQuantile(100 * q))
+	return time.Duration(min(h.h.ValueAtQuantile(100*q), inRange(h.max)))
 }
+
+// mean is in ns, of the middles of the buckets, but no more than the maximum.
+func (h *Histogram) mean() float64 { return min(h.h.Mean(), float64(inRange(h.max))) }
 
 // Moments returns the mean in seconds and the mean of the square in s²; zeros of an
 // empty histogram.
@@ -50,7 +57,7 @@ func (h *Histogram) Moments() (mean, square float64) {
 	if h.Count() == 0 {
 		return 0, 0
 	}
-	mean = h.h.Mean() / 1e9
+	mean = h.mean() / 1e9
 	deviation := h.h.StdDev() / 1e9
 	return mean, mean*mean + deviation*deviation
 }
@@ -98,7 +105,7 @@ func (h *Histogram) Latency() (Latency, error) {
 	}
 	l := Latency{Count: h.Count(), MaxNs: int64(h.max), HDR: string(encoded)}
 	if l.Count > 0 {
-		l.MeanNs = h.h.Mean()
+		l.MeanNs = h.mean()
 	}
 	for _, q := range []struct {
 		to   **int64
@@ -124,6 +131,9 @@ func (l Latency) Histogram() (*Histogram, error) {
 	}
 	if h.TotalCount() != l.Count {
 		return nil, fmt.Errorf("read histogram: it counts %d where the result says %d", h.TotalCount(), l.Count)
+	}
+	if l.Count > 0 && !h.ValuesAreEquivalent(h.Max(), inRange(time.Duration(l.MaxNs))) {
+		return nil, fmt.Errorf("read histogram: its largest is about %d ns where the result says %d", h.Max(), l.MaxNs)
 	}
 	return &Histogram{h: h, max: time.Duration(l.MaxNs)}, nil
 }

@@ -82,6 +82,20 @@ func TestQuantiles(t *testing.T) {
 	}
 }
 
+// TestNoQuantileAboveMaximum: 3,151,696 ns lies in a bucket of 2048 ns that ends at
+// 3,151,871; the quantile of one bucket's values is the maximum, which is known exactly.
+func TestNoQuantileAboveMaximum(t *testing.T) {
+	h := of(3151680, 3151696)
+	for _, q := range []float64{0.5, 0.99, 1} {
+		if got := h.Quantile(q); got != 3151696 {
+			t.Errorf("quantile %g is %d ns, want 3151696", q, got)
+		}
+	}
+	if l := latency(t, h); *l.P50Ns != 3151696 || l.MaxNs != 3151696 || l.MeanNs > 3151696 {
+		t.Errorf("p50 %d ns, mean %g ns, maximum %d ns", *l.P50Ns, l.MeanNs, l.MaxNs)
+	}
+}
+
 func TestSmallest(t *testing.T) {
 	for _, n := range []int{1, 2, 5, 10, 99, 1000} {
 		h := upTo(n)
@@ -179,6 +193,9 @@ func TestHistogramRefuses(t *testing.T) {
 		"cut":          {func(l *Latency) { l.HDR = l.HDR[:len(l.HDR)/2/4*4] }, ""},
 		"other cookie": {func(l *Latency) { l.HDR = "AAAA" + l.HDR[4:] }, ""},
 		"other count":  {func(l *Latency) { l.Count++ }, "counts 10 where the result says 11"},
+		"less":         {func(l *Latency) { l.MaxNs = 9e6 }, "where the result says 9000000"},
+		"more":         {func(l *Latency) { l.MaxNs = 11e6 }, "where the result says 11000000"},
+		"no maximum":   {func(l *Latency) { l.MaxNs = 0 }, "where the result says 0"},
 	} {
 		l := good
 		c.change(&l)

@@ -35,7 +35,7 @@ type Run struct {
 // Side is one host's part.
 type Side struct {
 	Host       hostinfo.Host `json:"host"`
-	CPUSeconds float64       `json:"cpu_seconds"` // of the process, in measured phases, without filling and checking
+	CPUSeconds *float64      `json:"cpu_seconds"` // null: not known; of the process, in measured phases, without filling and checking
 	Setup      Setup         `json:"setup"`
 	// CopyBytesPerSecond is how fast one core of the host copied memory just before the run.
 	CopyBytesPerSecond float64 `json:"copy_bytes_per_second"`
@@ -200,7 +200,8 @@ type Transfers struct {
 // without filling and checking.
 type CellCPU struct {
 	ProducerSeconds float64 `json:"producer_seconds"`
-	ConsumerSeconds float64 `json:"consumer_seconds"`
+	// ConsumerSeconds is null where the process served another run at the same time.
+	ConsumerSeconds *float64 `json:"consumer_seconds"`
 }
 
 // Latencies are the histograms of a cell.
@@ -212,6 +213,7 @@ type Latencies struct {
 	Exposed    Latency `json:"exposed"`     // the part of a request after prefill ended
 	Post       Latency `json:"post"`        // the call that posts a layer
 	AckRTT     Latency `json:"ack_rtt"`     // push: from a layer's local completion to its acknowledgement; empty for pull
+	Late       Latency `json:"late"`        // a wait for a layer that prefill makes, or for a request's due time: from then to waking up
 }
 
 // Predictions are what was expected of a request. Either is null where there is no basis for it.

@@ -176,6 +176,10 @@ type Config struct {
 	// Device is the device of this side that must carry the data. Empty leaves it to
 	// the transport. Each side has its own.
 	Device string `json:"-"`
+	// Zone is the dialler's IPv6 zone, such as eth0, in which a link-local address of a
+	// listener is to be dialled: the listener's own zone means nothing on another host.
+	// Empty keeps the one that the address has.
+	Zone string `json:"-"`
 }
 
 // The defaults behind Config's zero values.
@@ -228,7 +232,8 @@ type Endpoint interface {
 	// ErrBusy too, and may be asked again.
 	Deregister(r Region) error
 	// Path says which lane carries the data. What it says of the lane is final
-	// once a transfer has completed.
+	// once a transfer has completed, and what was counted stays known when the
+	// endpoint has ended.
 	Path() Path
 	// Close ends the connection. It is safe to call twice, and at any time.
 	Close() error

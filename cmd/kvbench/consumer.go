@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -87,6 +88,9 @@ func (a *app) consume(ctx context.Context, f *consumerFlags) error {
 	}
 	defer l.Close()
 	addr := l.Addr().(*net.TCPAddr)
+	if asked, err := netip.ParseAddrPort(f.listen); err == nil && addr.Zone == "" { // which the kernel forgets
+		addr.Zone = asked.Addr().Zone()
+	}
 	if f.token == "" && !addr.IP.IsLoopback() && !f.insecure {
 		f.token = control.NewToken()
 	}
@@ -147,6 +151,9 @@ func (a *app) announce(addr *net.TCPAddr, f *consumerFlags, secure bool) {
 	for _, host := range reachable(addr) {
 		fmt.Fprintf(a.out, "  kvbench producer --connect %s%s\n", net.JoinHostPort(host, fmt.Sprint(addr.Port)), extra)
 	}
+	if addr.Zone != "" {
+		fmt.Fprintln(a.out, "where INTERFACE is the one of that host that leads here")
+	}
 	if f.insecure && f.token == "" {
 		fmt.Fprintf(a.err, "warning: no token: anyone who reaches %s can use this host's memory\n", addr)
 	}
@@ -165,6 +172,9 @@ func quoted(word string) string {
 
 // reachable lists the hosts under which a listener can be dialled from elsewhere.
 func reachable(addr *net.TCPAddr) []string {
+	if addr.IP.To4() == nil && addr.IP.IsLinkLocalUnicast() { // each host has its own name for the link
+		return []string{addr.IP.String() + "%INTERFACE"}
+	}
 	if !addr.IP.IsUnspecified() {
 		return []string{addr.IP.String()}
 	}

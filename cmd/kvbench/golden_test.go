@@ -73,11 +73,13 @@ func specRun(t testing.TB) *results.Run {
 		Cells: []results.Cell{{
 			ContextTokens: 1024, Bytes: 335544320, KVBytes: 335544320, WorkingSetBytes: 335544320, Layers: 80, Descriptors: 160,
 			Requests: 10, Concurrency: 1, Complete: true, Goodput: 335544320 / 0.02945, BusySeconds: 0.2945,
-			Latency:   results.Latencies{Response: latency(service), Service: latency(service), Layer: latency(layer), FirstLayer: latency(layer), Exposed: latency(service), Post: latency(layer), AckRTT: latency(layer)},
+			Latency:   results.Latencies{Response: latency(service), Service: latency(service), Layer: latency(layer), FirstLayer: latency(layer), Exposed: latency(service), Post: latency(layer), AckRTT: latency(layer), Late: latency(results.NewHistogram())},
 			Predicted: results.Predictions{Spec: &results.Prediction{Seconds: seconds, SecondsLow: seconds, SecondsHigh: seconds}},
 			Verify:    results.Verification{Mode: "stamp", Verdict: payload.Verdict{Checked: 1600}},
+			CPU:       results.CellCPU{ConsumerSeconds: new(0.0)},
 		}},
 	}
+	run.Producer.CPUSeconds, run.Consumer.CPUSeconds = new(0.0), new(0.0)
 	run.Producer.Host.Hostname, run.Consumer.Host.Hostname = "prefill", "decode"
 	run.Transport.Name, run.Transport.Lane = "tcp", "tcp/eth0"
 	if err := bench.Recheck(run, bench.Judge{Tolerance: 0.15, Against: []string{"spec"}}); err != nil {

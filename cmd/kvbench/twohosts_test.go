@@ -168,6 +168,26 @@ func TestPrintedCommand(t *testing.T) {
 	}
 }
 
+// TestTwoHostsLinkLocal: the two ends of a link know it under names of their own, and a
+// link-local address is dialled in the dialler's, for control and data and with more streams.
+func TestTwoHostsLinkLocal(t *testing.T) {
+	needTwoHosts(t)
+	printed := filepath.Join(t.TempDir(), "printed")
+	got := onLink(t, 0,
+		append([]string{"sh", "-c", `ip link set v0 down && ip link set v0 name w7 && ip addr flush dev w7 && ip link set w7 up &&
+			ip addr add fe80::2/64 dev w7 nodad && exec "$0" "$@" >` + printed},
+			self(t, "consumer", "--listen", "[fe80::2%w7]:9400", "--token", "for-a-test")...),
+		append([]string{"sh", "-c", `ip addr add fe80::1/64 dev v0 nodad && exec "$0" "$@"`},
+			self(t, append([]string{"producer", "--connect", "[fe80::2%v0]:9400", "--token", "for-a-test", "--streams", "2"}, small...)...)...))
+	got.want(t, exitDone)
+	b, err := os.ReadFile(printed)
+	for _, says := range []string{"listening on [fe80::2%w7]:9400\n", "--connect [fe80::2%INTERFACE]:9400 --token ", "INTERFACE is the one of that host"} {
+		if !strings.Contains(string(b), says) {
+			t.Errorf("the consumer printed %q, %v, not %q", b, err, says)
+		}
+	}
+}
+
 // TestNetnsLinkCleansUp after each signal, and passes on what the client says.
 func TestNetnsLinkCleansUp(t *testing.T) {
 	needTwoHosts(t)

@@ -16,6 +16,10 @@ import (
 // nothing holds no place for long.
 const handshakeTimeout = 4 * time.Second
 
+// connectTimeout bounds finding a consumer's addresses and trying all of them, of which
+// some may be of a network that is gone: each gets its share.
+const connectTimeout = 20 * time.Second
+
 // Options is what one side brings to the handshake.
 type Options struct {
 	Token string      // shared secret; empty asks for none and proves none
@@ -47,13 +51,13 @@ type proof struct {
 
 // Dial connects to a consumer's control address and greets it.
 func Dial(ctx context.Context, hostPort string, o Options) (*Conn, error) {
+	var d net.Dialer
+	c, err := connect(ctx, &d, hostPort)
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "tcp", hostPort)
-	if err != nil {
-		return nil, fmt.Errorf("connect to consumer %s: %w; is `kvbench consumer` running there, and the port open?", hostPort, err)
-	}
 	if o.TLS != nil {
 		cfg := o.TLS.Clone()
 		if cfg.ServerName == "" {
@@ -68,6 +72,21 @@ func Dial(ctx context.Context, hostPort string, o Options) (*Conn, error) {
 		return nil, fmt.Errorf("greet consumer %s: %w", hostPort, err)
 	}
 	return conn, nil
+}
+
+// connect reaches one of the addresses behind a name.
+func connect(ctx context.Context, d *net.Dialer, hostPort string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	c, err := d.DialContext(ctx, "tcp", hostPort)
+	var unresolved *net.DNSError
+	switch {
+	case errors.As(err, &unresolved):
+		return nil, fmt.Errorf("connect to consumer %s: cannot resolve %s: %w; correct the name, give an address in its place, or look at this host's resolver", hostPort, unresolved.Name, err)
+	case err != nil:
+		return nil, fmt.Errorf("connect to consumer %s: %w; is `kvbench consumer` running there, and the port open?", hostPort, err)
+	}
+	return c, nil
 }
 
 // Accept greets a producer that connected. On an error the connection is closed.

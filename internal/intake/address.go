@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/netip"
 	"strconv"
 
 	"kvbench/transport"
@@ -34,6 +35,17 @@ func NewAddress(listens net.Addr, advertise string) (Address, error) {
 	a := Address{HostPort: net.JoinHostPort(host, port), Secret: make([]byte, SecretSize)}
 	rand.Read(a.Secret)
 	return a, nil
+}
+
+// From is where a dialler reaches the listener that has a zone of its own, or none, to dial
+// link-local addresses in: the listener named its own interface.
+func (a Address) From(zone string) string {
+	host, port, err := net.SplitHostPort(a.HostPort)
+	ip, errIP := netip.ParseAddr(host)
+	if err != nil || errIP != nil || zone == "" || !ip.Is6() || !ip.IsLinkLocalUnicast() {
+		return a.HostPort
+	}
+	return net.JoinHostPort(ip.WithZone(zone).String(), port)
 }
 
 // Encode is what ParseAddress reads.

@@ -29,6 +29,22 @@ func TestAddress(t *testing.T) {
 	}
 }
 
+// TestAddressFrom: of all addresses the zone of a link-local one alone is the dialler's.
+func TestAddressFrom(t *testing.T) {
+	for _, c := range []struct{ address, zone, want string }{
+		{"[fe80::2%eth7]:9", "eth0", "[fe80::2%eth0]:9"},
+		{"[fe80::2]:9", "eth0", "[fe80::2%eth0]:9"},
+		{"[fe80::2%eth7]:9", "", "[fe80::2%eth7]:9"},
+		{"[fd00::2]:9", "eth0", "[fd00::2]:9"},
+		{"169.254.0.2:9", "eth0", "169.254.0.2:9"},
+		{"decode-7.example:9", "eth0", "decode-7.example:9"},
+	} {
+		if got := (Address{HostPort: c.address}).From(c.zone); got != c.want {
+			t.Errorf("%s from zone %q is %s, want %s", c.address, c.zone, got, c.want)
+		}
+	}
+}
+
 func TestParseAddress(t *testing.T) {
 	secret := `"secret":"AAAAAAAAAAAAAAAAAAAAAA=="`
 	for name, text := range map[string]string{

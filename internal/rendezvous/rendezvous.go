@@ -113,8 +113,8 @@ func (c *Conn) RemoteAddr() net.Addr { return c.net.RemoteAddr() }
 
 // Dial connects to a listener, says hello in a role and returns the listener's
 // hello, which it decodes into answer. It waits until the listener's side has
-// called Answer, for up to patience.
-func Dial(ctx context.Context, to []byte, as Role, hello, answer any, patience time.Duration) (*Conn, error) {
+// called Answer, for up to patience. Link-local addresses are dialled in zone, if it is not empty.
+func Dial(ctx context.Context, to []byte, zone string, as Role, hello, answer any, patience time.Duration) (*Conn, error) {
 	a, err := intake.ParseAddress(to)
 	if err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func Dial(ctx context.Context, to []byte, as Role, hello, answer any, patience t
 		return nil, err
 	}
 	d := net.Dialer{Timeout: patience}
-	s, err := d.DialContext(ctx, "tcp", a.HostPort)
+	s, err := d.DialContext(ctx, "tcp", a.From(zone))
 	if err != nil {
 		return nil, fmt.Errorf("dial peer: %w: %w; data connections are arranged on a port of their own beside the control port, which a firewall must let through", transport.ErrPeer, err)
 	}

@@ -37,7 +37,7 @@ func dial(t *testing.T, l *Listener, as Role) <-chan result {
 	done := make(chan result, 1)
 	go func() {
 		var r result
-		r.conn, r.err = Dial(t.Context(), l.Address(), as, word{"hello from the " + string(as)}, &r.answer, patience)
+		r.conn, r.err = Dial(t.Context(), l.Address(), "", as, word{"hello from the " + string(as)}, &r.answer, patience)
 		done <- r
 	}()
 	return done
@@ -247,14 +247,14 @@ func TestManySilent(t *testing.T) {
 func TestDialSilent(t *testing.T) {
 	l := listen(t, patience)
 	start := time.Now()
-	_, err := Dial(t.Context(), l.Address(), Target, word{}, &word{}, 100*time.Millisecond)
+	_, err := Dial(t.Context(), l.Address(), "", Target, word{}, &word{}, 100*time.Millisecond)
 	if !errors.Is(err, transport.ErrPeer) || time.Since(start) > patience/2 {
 		t.Errorf("after %v: %v, want ErrPeer", time.Since(start), err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, cancel)
 	start = time.Now()
-	_, err = Dial(ctx, l.Address(), Target, word{}, &word{}, patience)
+	_, err = Dial(ctx, l.Address(), "", Target, word{}, &word{}, patience)
 	if !errors.Is(err, context.Canceled) || time.Since(start) > patience/2 {
 		t.Errorf("after %v: %v, want the context's error", time.Since(start), err)
 	}
@@ -265,7 +265,7 @@ func TestDialNobody(t *testing.T) {
 	l := listen(t, patience)
 	address := l.Address()
 	l.Close()
-	_, err := Dial(t.Context(), address, Target, word{}, &word{}, patience)
+	_, err := Dial(t.Context(), address, "", Target, word{}, &word{}, patience)
 	if !errors.Is(err, transport.ErrPeer) || !strings.Contains(err.Error(), "firewall") {
 		t.Errorf("%v, want ErrPeer and what to look at", err)
 	}
@@ -306,7 +306,7 @@ func TestOddAnswers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := Dial(t.Context(), to, Initiator, word{}, &word{}, patience); !errors.Is(err, c.want) {
+			if _, err := Dial(t.Context(), to, "", Initiator, word{}, &word{}, patience); !errors.Is(err, c.want) {
 				t.Errorf("%v does not wrap %q", err, c.want)
 			}
 		})
@@ -415,7 +415,7 @@ func TestAddress(t *testing.T) {
 	} else {
 		c.Close()
 	}
-	if _, err := Dial(t.Context(), []byte(`{"host_port":"127.0.0.1:9"}`), Target, word{}, &word{}, patience); !errors.Is(err, transport.ErrProtocol) {
+	if _, err := Dial(t.Context(), []byte(`{"host_port":"127.0.0.1:9"}`), "", Target, word{}, &word{}, patience); !errors.Is(err, transport.ErrProtocol) {
 		t.Errorf("an address without a secret: dialled with %v, want ErrProtocol", err)
 	}
 }

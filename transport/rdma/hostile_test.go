@@ -327,7 +327,7 @@ func TestOddHellos(t *testing.T) {
 			dialled := make(chan error, 1)
 			go func() {
 				var answer hello
-				_, err := rendezvous.Dial(t.Context(), l.Address(), rendezvous.Initiator, c.hello, &answer, 10*time.Second)
+				_, err := rendezvous.Dial(t.Context(), l.Address(), "", rendezvous.Initiator, c.hello, &answer, 10*time.Second)
 				dialled <- err
 			}()
 			if _, err := l.AcceptTarget(t.Context()); err == nil {

@@ -161,7 +161,7 @@ func (t Transport) dial(ctx context.Context, addr transport.Address, cfg transpo
 	own, err := c.hello()
 	var peer hello
 	if err == nil {
-		c.socket, err = rendezvous.Dial(ctx, addr, as, own, &peer, cfg.PeerTimeout)
+		c.socket, err = rendezvous.Dial(ctx, addr, cfg.Zone, as, own, &peer, cfg.PeerTimeout)
 	}
 	if err == nil {
 		err = c.meet(peer)

@@ -59,7 +59,7 @@ func bePeer(kind, lane string, address []byte) error {
 			return err
 		}
 		var answer hello
-		_, err = rendezvous.Dial(ctx, address, rendezvous.Initiator, hello{Worker: own, Lane: lane, Outstanding: 1}, &answer, 10*time.Second)
+		_, err = rendezvous.Dial(ctx, address, "", rendezvous.Initiator, hello{Worker: own, Lane: lane, Outstanding: 1}, &answer, 10*time.Second)
 		fmt.Println("met")
 		return err
 	}

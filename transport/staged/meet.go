@@ -210,7 +210,7 @@ func (t Transport) dial(ctx context.Context, addr transport.Address, cfg transpo
 	}
 	var peer answer
 	own := t.ability(ctx, cfg)
-	socket, err := rendezvous.Dial(ctx, addr, as, hello{cfg.MaxOutstanding, chunkBytes, ringPlaces, own}, &peer, cfg.PeerTimeout)
+	socket, err := rendezvous.Dial(ctx, addr, cfg.Zone, as, hello{cfg.MaxOutstanding, chunkBytes, ringPlaces, own}, &peer, cfg.PeerTimeout)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -8,9 +8,10 @@ import (
 	"kvbench/transport/tcp"
 )
 
-// path is a connected pair for benchmarks, with the target's notices taken.
+// path is a connected pair, with the target's notices taken.
 type path struct {
 	in     transport.Initiator
+	target transport.Target
 	local  transport.Region
 	remote transport.RemoteRegion
 	done   [64]transport.Completion
@@ -38,6 +39,7 @@ func connect(tb testing.TB, cfg transport.Config, size int) *path {
 	p.in, err = tcp.New().Dial(tb.Context(), l.Address(), cfg)
 	must(err)
 	t := <-targets
+	p.target = t
 	must(l.Close())
 	tb.Cleanup(func() { p.in.Close(); t.Close() })
 	p.local, err = p.in.Register(transport.HostBytes(make([]byte, size)))

@@ -1,30 +1,55 @@
 package tcp
 
-import "golang.org/x/sys/unix"
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// kernelView is what the kernel says of a socket.
+type kernelView struct {
+	unix.TCPInfo
+	sendBuffer, receiveBuffer int
+}
 
 // tcpInfo asks the kernel about the stream's socket. It returns nil once the socket is closed.
-func (s *stream) tcpInfo() (info *unix.TCPInfo, sendBuffer, receiveBuffer int) {
+func (s *stream) tcpInfo() *kernelView {
 	raw, err := s.conn.SyscallConn()
 	if err != nil {
-		return nil, 0, 0
+		return nil
 	}
+	var view kernelView
+	var errInfo error
 	err = raw.Control(func(fd uintptr) {
-		info, _ = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-		sendBuffer, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF)
-		receiveBuffer, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF)
+		var info *unix.TCPInfo
+		if info, errInfo = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); errInfo == nil {
+			view.TCPInfo = *info
+		}
+		view.sendBuffer, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF)
+		view.receiveBuffer, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF)
 	})
-	if err != nil {
-		return nil, 0, 0
+	if errors.Join(err, errInfo) != nil {
+		return nil
 	}
-	return info, sendBuffer, receiveBuffer
+	return &view
+}
+
+// keepStats remembers what the kernel says of the socket, which is about to be closed.
+func (s *stream) keepStats() {
+	if view := s.tcpInfo(); view != nil {
+		s.last.Store(view)
+	}
 }
 
 func (s *stream) kernelStats(st *StreamStats) {
-	info, snd, rcv := s.tcpInfo()
+	info := s.tcpInfo()
+	if info == nil {
+		info = s.last.Load()
+	}
 	if info == nil {
 		return
 	}
-	st.SendBufferBytes, st.ReceiveBufferBytes = snd, rcv
+	st.SendBufferBytes, st.ReceiveBufferBytes = info.sendBuffer, info.receiveBuffer
 	st.AckedBytes, st.ReceivedBytes = info.Bytes_acked, info.Bytes_received
 	st.DataSegmentsSent = info.Data_segs_out
 	st.Retransmits, st.RTTMicroseconds = info.Total_retrans, info.Rtt
@@ -37,7 +62,7 @@ func (s *stream) kernelStats(st *StreamStats) {
 
 // acknowledged returns how many bytes the peer's kernel has acknowledged.
 func (s *stream) acknowledged() int64 {
-	info, _, _ := s.tcpInfo()
+	info := s.tcpInfo()
 	if info == nil {
 		return 0
 	}
@@ -51,6 +76,6 @@ const tcpClose = 7
 // givenUp reports whether the kernel gave the connection up: after a reset, or because
 // the peer's host did not answer.
 func (s *stream) givenUp() bool {
-	info, _, _ := s.tcpInfo()
+	info := s.tcpInfo()
 	return info != nil && info.State == tcpClose
 }

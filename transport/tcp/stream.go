@@ -24,6 +24,8 @@ type stream struct {
 	progress atomic.Int64
 
 	sent, received traffic
+
+	last atomic.Pointer[kernelView] // of the socket before it was closed; nil before
 }
 
 // traffic counts what crossed a stream in one direction.
@@ -72,6 +74,7 @@ func tune(conn *net.TCPConn, cfg transport.Config) error {
 
 // shut makes reads and writes in progress return.
 func (s *stream) shut() {
+	s.keepStats()
 	s.closed.Store(true)
 	s.conn.Close()
 }

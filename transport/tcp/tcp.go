@@ -79,7 +79,7 @@ func dial(ctx context.Context, to transport.Address, cfg transport.Config, as ro
 	var streams []*stream
 	for i := range cfg.Streams {
 		h.stream = uint16(i)
-		s, err := dialStream(ctx, addr.HostPort, h, cfg)
+		s, err := dialStream(ctx, addr.From(cfg.Zone), h, cfg)
 		if err != nil {
 			for _, s := range streams {
 				s.shut()

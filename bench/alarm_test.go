@@ -1,0 +1,114 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"kvbench/transport"
+)
+
+// medianLateness returns the median of what 101 waits of 2 to 4 ms were late by.
+func medianLateness(tb testing.TB, wait func(at time.Duration) time.Duration) time.Duration {
+	tb.Helper()
+	late := make([]time.Duration, 101)
+	for i := range late { // at no fixed fraction of a millisecond
+		late[i] = wait(transport.Now() + 2*time.Millisecond + time.Duration(i)*17*time.Microsecond)
+	}
+	slices.Sort(late)
+	return late[len(late)/2]
+}
+
+// TestAlarmIsNotLate: waits end after their time, and half of them less late than the
+// runtime's own timers on Linux, of which half are late by more than half a millisecond:
+// it waits in whole ones. Three tries, for a machine that others use.
+func TestAlarmIsNotLate(t *testing.T) {
+	var a alarm
+	defer a.close()
+	const bound = 250 * time.Microsecond
+	var got time.Duration
+	for range 3 {
+		got = medianLateness(t, func(at time.Duration) time.Duration {
+			late, err := a.until(t.Context(), at)
+			if now := transport.Now(); err != nil || late < 0 || late > now-at {
+				t.Fatalf("late by %v of the %v that passed, %v", late, now-at, err)
+			}
+			return late
+		})
+		if got < bound {
+			return
+		}
+	}
+	t.Errorf("half of the waits end more than %v late, want less than %v", got, bound)
+}
+
+// TestAlarmHeedsContext: a wait ends with its context, whether it is long or the next of
+// many short ones.
+func TestAlarmHeedsContext(t *testing.T) {
+	for _, step := range []time.Duration{time.Hour, 5 * time.Millisecond} {
+		var a alarm
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+		start := time.Now()
+		var err error
+		for err == nil && time.Since(start) < patience {
+			_, err = a.until(ctx, transport.Now()+step)
+		}
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("waits of %v: %v after %v, want the context's end", step, err, time.Since(start))
+		}
+		cancel()
+		if err := a.close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestAlarmAllocatesNothing once its timer is made.
+func TestAlarmAllocatesNothing(t *testing.T) {
+	var a alarm
+	defer a.close()
+	wait := func() {
+		if _, err := a.until(t.Context(), transport.Now()+time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wait()
+	if n := testing.AllocsPerRun(20, wait); n > 0 {
+		t.Errorf("%v allocations a wait, want none", n)
+	}
+}
+
+// BenchmarkLateness is how late a wait ends: the alarm's and, beside it, the runtime's.
+func BenchmarkLateness(b *testing.B) {
+	var a alarm
+	defer a.close()
+	ways := []struct {
+		name string
+		wait func(at time.Duration) time.Duration
+		late []time.Duration
+	}{
+		{name: "alarm", wait: func(at time.Duration) time.Duration {
+			late, err := a.until(b.Context(), at)
+			if err != nil {
+				b.Fatal(err)
+			}
+			return late
+		}},
+		{name: "sleep", wait: func(at time.Duration) time.Duration {
+			time.Sleep(at - transport.Now())
+			return transport.Now() - at
+		}},
+	}
+	b.ReportAllocs()
+	for b.Loop() { // in turn: two minutes of a shared machine differ more than two ways
+		for i := range ways {
+			ways[i].late = append(ways[i].late, medianLateness(b, ways[i].wait))
+		}
+	}
+	for _, w := range ways {
+		slices.Sort(w.late)
+		b.ReportMetric(float64(w.late[len(w.late)/2].Nanoseconds()), w.name+"-late-ns")
+	}
+}
