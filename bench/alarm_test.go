@@ -10,38 +10,39 @@ import (
 	"kvbench/transport"
 )
 
-// medianLateness returns the median of what 101 waits of 2 to 4 ms were late by.
-func medianLateness(tb testing.TB, wait func(at time.Duration) time.Duration) time.Duration {
+// lateness is what 101 waits of 2 to 4 ms were late by, the least first.
+func lateness(tb testing.TB, wait func(at time.Duration) time.Duration) []time.Duration {
 	tb.Helper()
 	late := make([]time.Duration, 101)
 	for i := range late { // at no fixed fraction of a millisecond
 		late[i] = wait(transport.Now() + 2*time.Millisecond + time.Duration(i)*17*time.Microsecond)
 	}
 	slices.Sort(late)
-	return late[len(late)/2]
+	return late
 }
 
-// TestAlarmIsNotLate: waits end after their time, and half of them less late than the
-// runtime's own timers on Linux, of which half are late by more than half a millisecond:
-// it waits in whole ones. Three tries, for a machine that others use.
+// TestAlarmIsNotLate: waits end after their time. The runtime's own timers on Linux are
+// late by any part of a millisecond, since it waits in whole ones, and a quarter of them
+// by less than 0.3 ms: 0.1 ms too late for the spin. A quarter of an alarm's waits are
+// undisturbed also on a machine that others use.
 func TestAlarmIsNotLate(t *testing.T) {
 	var a alarm
 	defer a.close()
-	const bound = 250 * time.Microsecond
+	const bound = 50 * time.Microsecond
 	var got time.Duration
 	for range 3 {
-		got = medianLateness(t, func(at time.Duration) time.Duration {
+		got = lateness(t, func(at time.Duration) time.Duration {
 			late, err := a.until(t.Context(), at)
 			if now := transport.Now(); err != nil || late < 0 || late > now-at {
 				t.Fatalf("late by %v of the %v that passed, %v", late, now-at, err)
 			}
 			return late
-		})
+		})[25]
 		if got < bound {
 			return
 		}
 	}
-	t.Errorf("half of the waits end more than %v late, want less than %v", got, bound)
+	t.Errorf("three quarters of the waits end more than %v late, want a quarter within %v", got, bound)
 }
 
 // TestAlarmHeedsContext: a wait ends with its context, whether it is long or the next of
@@ -104,7 +105,7 @@ func BenchmarkLateness(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() { // in turn: two minutes of a shared machine differ more than two ways
 		for i := range ways {
-			ways[i].late = append(ways[i].late, medianLateness(b, ways[i].wait))
+			ways[i].late = append(ways[i].late, lateness(b, ways[i].wait)[50])
 		}
 	}
 	for _, w := range ways {

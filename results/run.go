@@ -234,12 +234,13 @@ type Overlap struct {
 }
 
 // Load is what an open loop did to the response times, beside what queueing
-// theory makes of the measured service times. A null response is unbounded.
+// theory makes of the measured service times. A null response is unbounded, or there is
+// no theory for the run.
 type Load struct {
 	Arrivals            string   `json:"arrivals"`
 	ArrivalsPerSecond   float64  `json:"arrivals_per_second"`
-	Utilization         float64  `json:"utilization"` // arrivals times mean service time
-	Stable              bool     `json:"stable"`      // utilization below 1
+	Utilization         float64  `json:"utilization"` // arrivals times mean time on the path
+	Stable              bool     `json:"stable"`      // utilization below 1, and a worker for every prefill
 	ResponseMeanSeconds float64  `json:"response_mean_seconds"`
 	ResponseFCFSSeconds *float64 `json:"response_fcfs_seconds"` // M/G/1, first come first served
 	ResponsePSSeconds   *float64 `json:"response_ps_seconds"`   // M/G/1, fair sharing

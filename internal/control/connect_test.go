@@ -72,6 +72,16 @@ func TestConnectNamesTheUnresolved(t *testing.T) {
 	}
 }
 
+func TestServerName(t *testing.T) {
+	for hostPort, want := range map[string]string{
+		"decode-7.example:9400": "decode-7.example", "192.0.2.7:9400": "192.0.2.7", "[fe80::7%eth0]:9400": "fe80::7", "[2001:db8::7]:9400": "2001:db8::7", "decode-7": "",
+	} {
+		if got := serverName(hostPort); got != want {
+			t.Errorf("%s: the certificate is to name %q, want %q", hostPort, got, want)
+		}
+	}
+}
+
 // nameServer is a connection to a server that knows the IPv4 addresses of every name
 // (RFC 1035, over a stream).
 func nameServer(t *testing.T, addresses ...net.IP) net.Conn {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"time"
 )
 
@@ -61,9 +62,7 @@ func Dial(ctx context.Context, hostPort string, o Options) (*Conn, error) {
 	if o.TLS != nil {
 		cfg := o.TLS.Clone()
 		if cfg.ServerName == "" {
-			if host, _, err := net.SplitHostPort(hostPort); err == nil {
-				cfg.ServerName = host
-			}
+			cfg.ServerName = serverName(hostPort)
 		}
 		c = tls.Client(c, cfg)
 	}
@@ -87,6 +86,19 @@ func connect(ctx context.Context, d *net.Dialer, hostPort string) (net.Conn, err
 		return nil, fmt.Errorf("connect to consumer %s: %w; is `kvbench consumer` running there, and the port open?", hostPort, err)
 	}
 	return c, nil
+}
+
+// serverName is what the certificate of a consumer names: its host, without the zone that
+// only this host has a name for.
+func serverName(hostPort string) string {
+	host, _, err := net.SplitHostPort(hostPort)
+	if err != nil {
+		return ""
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.WithZone("").String()
+	}
+	return host
 }
 
 // Accept greets a producer that connected. On an error the connection is closed.
