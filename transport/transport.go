@@ -433,8 +433,9 @@ type Counters struct {
 	// device counts packets only, it is the most that they can have held.
 	PortBytes    int64 `json:"port_bytes,omitempty"`
 	PayloadBytes int64 `json:"payload_bytes,omitempty"`
-	// PortCounted says that every such port has a counter of that direction, one that
-	// has ever counted: PortBytes of 0 is then a count, and not the want of one.
+	// PortCounted says that every such port has a counter of that direction, of the whole
+	// port, and that one of them has ever counted: PortBytes of 0 is then a count, and
+	// not the want of one.
 	PortCounted bool `json:"port_counted,omitempty"`
 }
 

@@ -36,20 +36,19 @@ type NIC struct {
 
 // describe adds to an interface what sysfs says of it.
 func (t tree) describe(n *NIC) {
-	const class = "sys/class/net"
 	switch {
 	case n.Loopback:
 		n.Class = Loopback
-	case t.exists(class, n.Name, "device"):
+	case t.exists(netClass, n.Name, "device"):
 		n.Class = Physical
-	case t.exists(class, n.Name), n.Type != "":
+	case t.exists(netClass, n.Name), n.Type != "":
 		n.Class = Virtual
 	}
 	n.BytesPerSecond = t.lineRate(n.Name)
-	n.Driver = t.linkBase(class, n.Name, "device", "driver")
-	n.PCI, n.NUMANode = t.pci(class, n.Name, "device")
+	n.Driver = t.linkBase(netClass, n.Name, "device", "driver")
+	n.PCI, n.NUMANode = t.pci(netClass, n.Name, "device")
 	if n.NUMANode == UnknownNode {
-		n.NUMANode = tree(t.path(class, n.Name, "device")).numaNode()
+		n.NUMANode = tree(t.path(netClass, n.Name, "device")).numaNode()
 	}
 	if bus := n.PCI.BytesPerSecond(); bus > 0 && bus < n.BytesPerSecond {
 		n.Fault = narrowSlot(*n)
@@ -70,10 +69,10 @@ func narrowSlot(n NIC) Fault {
 // lineRate returns the rate of a physical interface in bytes a second. One
 // without a device behind it (veth, bridge, lo) has none.
 func (t tree) lineRate(name string) float64 {
-	if !t.exists("sys/class/net", name, "device") {
+	if !t.exists(netClass, name, "device") {
 		return 0
 	}
-	mbit, ok := t.number("sys/class/net", name, "speed")
+	mbit, ok := t.number(netClass, name, "speed")
 	if !ok || mbit <= 0 {
 		return 0
 	}

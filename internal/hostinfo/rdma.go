@@ -37,10 +37,13 @@ type RDMAPort struct {
 	Lanes          string  // how that comes about, such as 4X EDR
 	// MTU is the largest payload of a packet in bytes, where it can be told: on
 	// Ethernet it follows from the network interface's. InfiniBand's is not in sysfs.
-	MTU      int
-	LID      int // address that the subnet manager gave; 0 on Ethernet
-	GIDs     []GID
-	Netdevs  []string // network interfaces on this port
+	MTU     int
+	LID     int // address that the subnet manager gave; 0 on Ethernet
+	GIDs    []GID
+	Netdevs []string // network interfaces on this port
+	// Bonded says that one of those joins the links of several ports (bonding), or is on
+	// one that does. What rate and counters say may then be of one of the links only.
+	Bonded   bool
 	Counters PortCounters
 	Fault    Fault // why this port cannot be used
 }
@@ -85,8 +88,8 @@ func (t tree) rdmaDevice(name string) RDMADevice {
 	for _, number := range at.names("ports") {
 		if n, err := strconv.Atoi(number); err == nil {
 			p := t.rdmaPort(name, n)
-			if d.Software {
-				p.BytesPerSecond, p.Lanes = 0, ""
+			if d.Software { // it counts what it sends itself, whatever is below it
+				p.BytesPerSecond, p.Lanes, p.Bonded = 0, "", false
 			}
 			d.Ports = append(d.Ports, p)
 		}
@@ -126,7 +129,8 @@ func (t tree) rdmaPort(device string, number int) RDMAPort {
 	if parent := t.word(rdmaClass, device, "parent"); parent != "" && len(p.Netdevs) == 0 {
 		p.Netdevs = []string{parent}
 	}
-	p.MTU = t.roceMTU(p)
+	p.Bonded = slices.ContainsFunc(p.Netdevs, t.bonded)
+	p.MTU = t.roceMTU(device, p)
 	p.Fault = p.fault()
 	return p
 }
@@ -148,19 +152,51 @@ func (t tree) gids() []GID {
 	return table
 }
 
+// netClass lists the network interfaces: ABI/testing/sysfs-class-net in the kernel's documentation.
+const netClass = "sys/class/net"
+
+// bonded reports whether a network interface is a bond, or a VLAN or the like on one.
+func (t tree) bonded(name string) bool {
+	at := tree(t.path(netClass, name))
+	return at.exists("bonding") || slices.ContainsFunc(at.names(), func(entry string) bool {
+		return strings.HasPrefix(entry, "lower_") && at.exists(entry, "bonding")
+	})
+}
+
+// ownNetdevs returns the interface that a port's MTU follows, out of those in its table:
+// the one of the same device. VLANs and the like in the table are upon that, and may have
+// a smaller MTU, which is theirs only. A software device names its own. Where none is the
+// port's own, as with a bond, it returns all.
+func (t tree) ownNetdevs(device string, p RDMAPort) []string {
+	if parent := t.word(rdmaClass, device, "parent"); parent != "" {
+		return []string{parent}
+	}
+	hardware := t.resolve(rdmaClass, device, "device")
+	var own []string
+	for _, name := range p.Netdevs {
+		if hardware != "" && t.resolve(netClass, name, "device") == hardware {
+			own = append(own, name)
+		}
+	}
+	if len(own) == 0 {
+		return p.Netdevs
+	}
+	return own
+}
+
 // roceHeaders is what the kernel sets aside of an Ethernet interface's MTU for the
 // headers of RoCE: GRH 40, UDP 8, BTH 12, XRC 4, AtomicETH 28, ICRC 4 bytes
 // (iboe_get_mtu in include/rdma/ib_addr.h).
 const roceHeaders = 40 + 8 + 12 + 4 + 28 + 4
 
-// roceMTU derives the MTU of an Ethernet port from that of its interfaces; 0 where it cannot.
-func (t tree) roceMTU(p RDMAPort) int {
+// roceMTU derives the MTU of an Ethernet port from that of its own interface; 0 where it cannot.
+func (t tree) roceMTU(device string, p RDMAPort) int {
 	if p.LinkLayer != "Ethernet" {
 		return 0
 	}
 	least := 0
-	for _, name := range p.Netdevs {
-		if mtu, ok := t.number("sys/class/net", name, "mtu"); ok && (least == 0 || int(mtu) < least) {
+	for _, name := range t.ownNetdevs(device, p) {
+		if mtu, ok := t.number(netClass, name, "mtu"); ok && (least == 0 || int(mtu) < least) {
 			least = int(mtu)
 		}
 	}

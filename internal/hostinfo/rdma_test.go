@@ -3,6 +3,7 @@ package hostinfo
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"reflect"
@@ -152,12 +153,34 @@ func TestROCEMTU(t *testing.T) {
 		if err := os.WriteFile(root.path("sys/class/net/e/mtu"), []byte(mtu+"\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if got := root.roceMTU(RDMAPort{LinkLayer: "Ethernet", Netdevs: []string{"e"}}); got != want {
+		if got := root.roceMTU("mlx5_0", RDMAPort{LinkLayer: "Ethernet", Netdevs: []string{"e"}}); got != want {
 			t.Errorf("interface MTU %s: RoCE MTU %d, want %d", mtu, got, want)
 		}
 	}
-	if got := root.roceMTU(RDMAPort{LinkLayer: "InfiniBand", Netdevs: []string{"e"}}); got != 0 {
+	if got := root.roceMTU("mlx5_0", RDMAPort{LinkLayer: "InfiniBand", Netdevs: []string{"e"}}); got != 0 {
 		t.Errorf("InfiniBand: MTU %d from that of an interface", got)
+	}
+}
+
+// TestOwnMTU: a port follows the interface of its own device, of 9000 bytes, and not the
+// VLAN upon that, nor a bond that some other port has. A software device follows the
+// interface that it is on.
+func TestOwnMTU(t *testing.T) {
+	root := plant(t, "roce-vlan")
+	devices, _ := root.rdmaDevices()
+	got := make(map[string]int)
+	bonded := make(map[string]bool)
+	for _, d := range devices {
+		got[d.Name], bonded[d.Name] = d.Ports[0].MTU, d.Ports[0].Bonded
+	}
+	// 9000 less 96 bytes of headers hold 4096; 2200 hold 2048, the least of what has no
+	// device of its own; 1500 hold 1024.
+	if want := map[string]int{"mlx5_0": 4096, "mlx5_bond_0": 2048, "rxe0": 1024, "rxe1": 4096}; !maps.Equal(got, want) {
+		t.Errorf("MTUs %v, want %v", got, want)
+	}
+	// Also the one whose table names only the VLAN upon the bond; not software.
+	if want := map[string]bool{"mlx5_0": false, "mlx5_bond_0": true, "rxe0": false, "rxe1": false}; !maps.Equal(bonded, want) {
+		t.Errorf("bonds %v, want %v", bonded, want)
 	}
 }
 

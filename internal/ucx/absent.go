@@ -58,7 +58,7 @@ func (*Worker) Settle() bool                                             { retur
 func (*Worker) Retire()                                                  {}
 func (*Worker) Disconnect() bool                                         { return true }
 func (*Worker) Abandon()                                                 {}
-func (*Worker) Free()                                                    {}
+func (*Worker) Free() bool                                               { return false }
 func (*Worker) Map(uintptr, int64, MemoryType) (Memory, error)           { return Memory{}, ErrNotBuilt }
 func (*Worker) Allocate(int64) (Memory, error)                           { return Memory{}, ErrNotBuilt }
 func (*Worker) Unmap(Memory) error                                       { return ErrNotBuilt }

@@ -265,8 +265,8 @@ func (w *Worker) Settle() bool { return C.kvb_settle(w.w) != 0 }
 // Otherwise the peer is still answered, which may need that to end its own.
 func (w *Worker) Disconnect() bool { return C.kvb_worker_disconnect(w.w) != 0 }
 
-// Abandon lets go of the peer's memory where Disconnect cannot be had. Nothing but
-// Unmap and Retire may follow.
+// Abandon lets go of the peer's memory where Disconnect cannot be had and the peer is gone.
+// Nothing but Unmap, and Free or Retire, may follow.
 func (w *Worker) Abandon() { C.kvb_worker_abandon(w.w) }
 
 // Retire ends the thread in place of Free, and leaves the rest of the worker to the
@@ -276,11 +276,14 @@ func (w *Worker) Retire() {
 	w.bell.Close()
 }
 
-// Free lets go of a worker whose memory has been unmapped. Nobody may be in Wait, and
-// nothing may follow.
-func (w *Worker) Free() {
-	C.kvb_worker_free(w.w)
+// Free lets go of a worker whose memory has been unmapped. One that was abandoned must not
+// have PeerErrors; what UCX still holds of it ends without a word to the peer. It reports
+// false where UCX has given up, before or in it, and it was Retire. Nobody may be in Wait,
+// and nothing may follow.
+func (w *Worker) Free() bool {
+	done := C.kvb_worker_free(w.w) != 0
 	w.bell.Close()
+	return done
 }
 
 // Memory is registered memory.
@@ -323,7 +326,7 @@ func (w *Worker) Unmap(m Memory) error { return check("ucp_mem_unmap", C.kvb_unm
 
 // OpenRegion lets the peer's active messages write to host memory, by number.
 func (w *Worker) OpenRegion(number uint32, m Memory) {
-	C.kvb_region_open(w.w, C.uint32_t(number), C.uint64_t(m.Address), C.uint64_t(m.Length))
+	C.kvb_region_open(w.w, C.uint32_t(number), C.uint64_t(m.Address), C.uint64_t(m.Length), m.handle)
 }
 
 // CloseRegion ends that.

@@ -93,33 +93,47 @@ func (s *side) memory(n int, value byte) (Memory, []byte) {
 	return m, b
 }
 
-// await takes the next event, which must be of a kind.
-func (s *side) await(kind Kind) Event {
+// next takes the next event.
+func (s *side) next() Event {
 	s.t.Helper()
 	select {
 	case e := <-s.events:
-		if e.Kind != kind {
-			s.t.Fatalf("event %+v (%s), want kind %d", e, StatusText(int(e.Status)), kind)
-		}
 		return e
 	case <-time.After(10 * time.Second):
-		s.t.Fatalf("no event in 10 s, want kind %d", kind)
+		s.t.Fatal("no event in 10 s")
 	}
 	panic("unreachable")
+}
+
+// await takes the next event, which must be of a kind.
+func (s *side) await(kind Kind) Event {
+	s.t.Helper()
+	e := s.next()
+	if e.Kind != kind {
+		s.t.Fatalf("event %+v (%s), want kind %d", e, StatusText(int(e.Status)), kind)
+	}
+	return e
 }
 
 // pair is two workers of this process, connected.
 type pair struct{ a, b *side }
 
-func connected(t *testing.T, lanes string, slotsA, slotsB int) *pair {
+// meeting is such a pair, which the caller ends.
+func meeting(t *testing.T, lanes string, slotsA, slotsB int) *pair {
 	t.Helper()
 	need(t)
 	p := &pair{newSide(t, lanes, slotsA), newSide(t, lanes, slotsB)}
 	p.a.join(p.b)
 	p.b.join(p.a)
-	t.Cleanup(p.part)
 	p.a.await(Greeted)
 	p.b.await(Greeted)
+	return p
+}
+
+func connected(t *testing.T, lanes string, slotsA, slotsB int) *pair {
+	t.Helper()
+	p := meeting(t, lanes, slotsA, slotsB)
+	t.Cleanup(p.part)
 	return p
 }
 
@@ -160,7 +174,25 @@ func (s *side) end() {
 			s.t.Error(err)
 		}
 	}
-	s.Free()
+	if !s.Free() {
+		s.t.Error("UCX does not let the worker go")
+	}
+}
+
+// abandon lets go of everything where the other side does not answer any more.
+func (s *side) abandon() {
+	s.Stop()
+	s.Interrupt()
+	<-s.taken
+	s.Abandon()
+	for _, m := range s.mapped {
+		if err := s.Unmap(m); err != nil {
+			s.t.Error(err)
+		}
+	}
+	if !s.Free() {
+		s.t.Error("UCX does not let the worker go")
+	}
 }
 
 // lanesHere are UCX's lanes that every host has.
@@ -264,6 +296,35 @@ func TestViolations(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestFetchedByHandle: what a long message brings is fetched with the handle of the region's
+// memory, so that UCX need not register its place. UCX holds the two against each other:
+// a handle of other memory is refused, and the sender waits for ever.
+func TestFetchedByHandle(t *testing.T) {
+	const size = 1 << 16
+	for _, lanes := range lanesHere {
+		t.Run(lanes, func(t *testing.T) {
+			p := meeting(t, lanes, 1, 1)
+			defer p.a.abandon()
+			defer p.b.abandon()
+			local, _ := p.a.memory(size, 1)
+			remote, there := p.b.memory(size, 2)
+			other, _ := p.b.memory(size, 3)
+			wrong := remote
+			wrong.handle = other.handle
+			p.b.OpenRegion(1, wrong)
+			p.a.Pieces(0, 1)[0] = Piece{Local: uint64(local.Address), Length: size}
+			p.a.Fill(0, ActiveMessage, 1, size, 1, local, Remote{}, 1)
+			p.a.Submit(0)
+			if e := p.b.await(Ended); e.Status != -5 {
+				t.Errorf("status %d (%s), want UCS_ERR_INVALID_PARAM, -5", e.Status, StatusText(int(e.Status)))
+			}
+			if bytes.Contains(there, []byte{1}) {
+				t.Error("the message was written")
+			}
+		})
 	}
 }
 
@@ -397,7 +458,9 @@ func TestInterrupt(t *testing.T) {
 	if s.Wait() {
 		t.Error("there are events after the end")
 	}
-	s.Free()
+	if !s.Free() {
+		s.t.Error("UCX does not let the worker go")
+	}
 }
 
 // TestRefusedSettings: what UCX does not take is named.

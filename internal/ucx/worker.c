@@ -70,6 +70,7 @@ struct arrival {
 
 struct region {
 	uint64_t address, length;
+	ucp_mem_h memh;
 	int open;
 };
 
@@ -103,6 +104,7 @@ struct kvb_worker {
 	uint32_t slot_count;
 	struct slot *head, *tail;  // posted, with pieces still to hand to UCX
 	uint32_t inflight, window;
+	uint64_t posted;  // bytes handed to UCX since the beginning
 
 	struct region *regions;
 	uint32_t region_count;
@@ -408,24 +410,38 @@ static uint32_t room_for(kvb_worker *w, uint64_t length)
 	return n > 1 ? n : 2;
 }
 
-// pump hands posted pieces to UCX, oldest transfer first, as far as the window allows.
-static void pump(kvb_worker *w)
+// stint is how many bytes are handed to UCX before whoever waits for the worker gets
+// a turn: UCX's own progress, the peer that is to be told of a layer, and other
+// threads. A put over shared memory is copied in the call that posts it, 2 MiB in some
+// 200 us; without an end to it nobody would hear of the first layer before the last
+// was copied.
+static const uint64_t stint = 2 << 20;
+
+// pump hands posted pieces of the oldest transfer to UCX, as far as the window and the
+// stint allow. It returns 0 when it could hand over nothing.
+static unsigned pump(kvb_worker *w)
 {
-	while (w->head != NULL && !w->stopped) {
-		struct slot *s = w->head;
-		while (s->next < s->count && s->status == UCS_OK) {
-			if (w->inflight >= room_for(w, s->pieces[s->next].length)) {
-				return;
-			}
-			post_piece(s);
-		}
-		w->head = s->next_queued;
-		if (w->head == NULL) {
-			w->tail = NULL;
-		}
-		s->posted = 1;
-		advance(s);
+	struct slot *s = w->head;
+	if (s == NULL || w->stopped) {
+		return 0;
 	}
+	const uint64_t before = w->posted;
+	unsigned n = 0;
+	for (; s->next < s->count && s->status == UCS_OK; n++) {
+		uint64_t length = s->pieces[s->next].length;
+		if (w->posted - before >= stint || w->inflight >= room_for(w, length)) {
+			return n;
+		}
+		w->posted += length;
+		post_piece(s);
+	}
+	w->head = s->next_queued;
+	if (w->head == NULL) {
+		w->tail = NULL;
+	}
+	s->posted = 1;
+	advance(s);
+	return n + 1;
 }
 
 // The target.
@@ -587,6 +603,14 @@ static void fetch_pending(kvb_worker *w)
 		if (w->pending == NULL) {
 			w->last_pending = NULL;
 		}
+		// The region may have closed since the message came.
+		if (!room(w, &r->header, r->length)) {
+			violation(w);
+			free(r);
+			continue;
+		}
+		const struct region *region = &w->regions[r->header.region];
+		void *to = (void *)(region->address + r->header.offset);
 		size_t length = 0;
 		ucp_request_param_t param = {
 			.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_RECV_INFO | UCP_OP_ATTR_FIELD_MEMORY_TYPE,
@@ -595,13 +619,10 @@ static void fetch_pending(kvb_worker *w)
 			.recv_info.length = &length,
 			.memory_type = UCS_MEMORY_TYPE_HOST,
 		};
-		// The region may have closed since the message came.
-		if (!room(w, &r->header, r->length)) {
-			violation(w);
-			free(r);
-			continue;
+		if (r->length > 0) {  // without it UCX registers the place of every message anew; 1.13.1 does where it reads with RDMA
+			param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
+			param.memh = region->memh;
 		}
-		void *to = (void *)(w->regions[r->header.region].address + r->header.offset);
 		ucs_status_ptr_t p = kvb_lib.ucp_am_recv_data_nbx(w->worker, r->data, to, r->length, &param);
 		if (p == NULL || UCS_PTR_IS_ERR(p)) {
 			fetched(r, UCS_PTR_STATUS(p), length);
@@ -674,10 +695,10 @@ static ucs_status_t new_worker(kvb_worker *w, const char **what)
 	return status;
 }
 
-// release frees what is this worker's own. The events' fd is the reader's to close.
+// release frees what is this worker's own, but for its thread. The events' fd is the
+// reader's to close.
 static void release(kvb_worker *w)
 {
-	kvb_thread_free(&w->thread);
 	kvb_events_free(&w->events);
 	for (uint32_t i = 0; i < w->slot_count; i++) {
 		free(w->slots[i].pieces);
@@ -699,6 +720,13 @@ static void release(kvb_worker *w)
 	free(w->arrivals);
 	free(w->slots);
 	free(w);
+}
+
+// refuse is the end of a worker whose thread has not started.
+static void refuse(kvb_worker *w)
+{
+	kvb_thread_free(&w->thread);
+	release(w);
 }
 
 struct create {
@@ -750,12 +778,12 @@ int kvb_worker_new(const struct kvb_options *o, kvb_worker **out, const char **w
 	struct create c = {o, what, UCS_ERR_NO_RESOURCE};
 	*what = "eventfd";
 	int failed = kvb_thread_init(&w->thread, w, serve);
-	failed |= kvb_events_init(&w->events);  // whatever became of the other: release frees both
+	failed |= kvb_events_init(&w->events);  // whatever became of the other: refuse frees both
 	int fd = w->events.fd;
 	if (failed) {
-		release(w);
+		refuse(w);
 	} else if (*what = "pthread_create", kvb_thread_start(&w->thread) != 0) {
-		release(w);
+		refuse(w);
 	} else {
 		kvb_thread_do(&w->thread, create, &c);
 		if (c.status == UCS_OK) {
@@ -827,8 +855,8 @@ int kvb_worker_connect(kvb_worker *w, const void *address)
 // turn is one round of whatever there is to do. It returns 0 when there was nothing.
 static unsigned turn(kvb_worker *w)
 {
-	pump(w);
-	unsigned n = kvb_lib.ucp_worker_progress(w->worker);
+	unsigned n = pump(w);
+	n += kvb_lib.ucp_worker_progress(w->worker);
 	if (w->ep != NULL) {
 		fetch_pending(w);
 		send_replies(w);
@@ -945,15 +973,17 @@ static ucs_status_t destroy(kvb_worker *w, void *unused)
 void kvb_worker_retire(kvb_worker *w)
 {
 	kvb_thread_end(&w->thread);
+	kvb_thread_free(&w->thread);
 }
 
-void kvb_worker_free(kvb_worker *w)
+int kvb_worker_free(kvb_worker *w)
 {
-	ucs_status_t status = attempt(w, destroy, NULL);
+	int done = attempt(w, destroy, NULL) == UCS_OK;
 	kvb_worker_retire(w);
-	if (status == UCS_OK) {  // else UCX may still refer to it
+	if (done) {  // else UCX may still refer to it
 		release(w);
 	}
+	return done;
 }
 
 // Memory.
@@ -1030,9 +1060,9 @@ static void set_region(kvb_worker *w, void *arg)
 	w->regions[o->number] = o->region;
 }
 
-void kvb_region_open(kvb_worker *w, uint32_t number, uint64_t address, uint64_t length)
+void kvb_region_open(kvb_worker *w, uint32_t number, uint64_t address, uint64_t length, void *handle)
 {
-	kvb_thread_do(&w->thread, set_region, &(struct opening){number, {address, length, 1}});
+	kvb_thread_do(&w->thread, set_region, &(struct opening){number, {address, length, handle, 1}});
 }
 
 void kvb_region_close(kvb_worker *w, uint32_t number)
@@ -1161,7 +1191,8 @@ static ucs_status_t progress(kvb_worker *w, void *unused)
 	int64_t idle_since = 0;
 	for (;;) {
 		unsigned busy = 0, last = 1;
-		for (int i = 0; i < turns && (last || w->events.count == 0); i++) {
+		const uint64_t before = w->posted;
+		for (int i = 0; i < turns && w->posted - before < stint && (last || w->events.count == 0); i++) {
 			last = turn(w);
 			busy |= last;
 		}

@@ -110,15 +110,20 @@ int kvb_settle(kvb_worker *w);
 // where an endpoint ends that still has something to send and cannot be told that its
 // peer is gone. It returns 0 where UCX does not let the endpoint end for a second, or
 // has given up: the worker may not be used after that, except by kvb_worker_abandon,
-// kvb_unmap and kvb_worker_retire. The thread still answers the peer, which may need
-// that to end its own. kvb_worker_free does the rest, once all memory is unmapped.
+// kvb_unmap and what follows them. The thread still answers the peer, which may need
+// that to end its own.
 int kvb_worker_disconnect(kvb_worker *w);
-void kvb_worker_free(kvb_worker *w);
 
-// kvb_worker_abandon lets go of the peer's memory in place of
-// kvb_worker_disconnect. Nothing but kvb_unmap and kvb_worker_retire may be called
-// after it.
+// kvb_worker_abandon lets go of the peer's memory in place of kvb_worker_disconnect,
+// where the peer is gone. Nothing but kvb_unmap and kvb_worker_free or
+// kvb_worker_retire may be called after it.
 void kvb_worker_abandon(kvb_worker *w);
+
+// kvb_worker_free ends the thread and lets go of a worker whose memory has been unmapped,
+// and of what UCX still holds of one that was abandoned: without peer_errors UCX lets
+// that go without a word to the peer. It returns 0 where UCX has given up, before or in
+// it, and it was kvb_worker_retire. Nothing may be called after it.
+int kvb_worker_free(kvb_worker *w);
 
 // kvb_worker_retire ends the thread in place of kvb_worker_free, and leaves the
 // rest of the worker to the end of the process. Nothing may be called after it.
@@ -130,8 +135,9 @@ int kvb_map(kvb_worker *w, uint64_t address, uint64_t length, uint32_t type, str
 void kvb_key_free(void *key);
 int kvb_unmap(kvb_worker *w, void *handle);
 
-// Regions that active messages may write to, by number.
-void kvb_region_open(kvb_worker *w, uint32_t number, uint64_t address, uint64_t length);
+// Regions that active messages may write to, by number, each in memory with a handle of
+// kvb_map's.
+void kvb_region_open(kvb_worker *w, uint32_t number, uint64_t address, uint64_t length, void *handle);
 void kvb_region_close(kvb_worker *w, uint32_t number);
 
 int kvb_import(kvb_worker *w, const void *key, void **remote);

@@ -21,7 +21,12 @@ func parseAdvertisement(b transport.Advertisement) ([]advertised, error) {
 	if err := json.Unmarshal(b, &regions); err != nil {
 		return nil, fmt.Errorf("read advertisement: %w: %w", transport.ErrProtocol, err)
 	}
+	seen := make(map[uint32]struct{}, len(regions))
 	for _, r := range regions {
+		if _, twice := seen[r.ID]; twice {
+			return nil, fmt.Errorf("read advertisement: region %d twice: %w", r.ID, transport.ErrProtocol)
+		}
+		seen[r.ID] = struct{}{}
 		if r.Size < 0 || r.ID == 0 || uint64(r.Size) > ^r.Address || (len(r.Key) == 0) != (r.Size == 0) {
 			return nil, fmt.Errorf("read advertisement: region %d of %d bytes at %#x: %w", r.ID, r.Size, r.Address, transport.ErrProtocol)
 		}

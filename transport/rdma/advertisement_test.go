@@ -44,6 +44,7 @@ func TestAdvertisementRefuses(t *testing.T) {
 		"id of 2^32":       `[{"id":4294967296,"size":4,"address":8,"key":"AQ=="}]`,
 		"negative address": `[{"id":1,"size":4,"address":-8,"key":"AQ=="}]`,
 		"key not base64":   `[{"id":1,"size":4,"address":8,"key":"?"}]`,
+		"one twice":        `[{"id":1,"size":0,"address":0},{"id":2,"size":0,"address":0},{"id":1,"size":0,"address":0}]`,
 		"second is bad":    `[{"id":1,"size":4,"address":8,"key":"AQ=="},{"id":0}]`,
 	} {
 		if got, err := parseAdvertisement(transport.Advertisement(text)); !errors.Is(err, transport.ErrProtocol) {

@@ -119,7 +119,7 @@ func TestSettings(t *testing.T) {
 	for _, name := range []string{"UCX_TLS", "UCX_NET_DEVICES", "UCX_MAX_RNDV_RAILS"} {
 		unset(t, name)
 	}
-	tls := map[string]string{"": "ib", "rc": "rc", "dc": "dc", "ud": "ud", "tcp": "tcp", "shm": "sysv,posix"}
+	tls := map[string]string{"": "rc,dc,ud", "rc": "rc", "dc": "dc", "ud": "ud", "tcp": "tcp", "shm": "sysv,posix"}
 	for _, f := range families {
 		s := settings(f, transport.Config{})
 		if got, _ := valueOf(s, "TLS"); got != tls[f.name] {

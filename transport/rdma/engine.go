@@ -37,9 +37,10 @@ type endState int
 
 const (
 	disconnected endState = iota + 1 // the worker can be freed
-	abandoned                        // it stays, without its memory
+	abandoned                        // it holds what the peer has not answered, without its memory
 	kept                             // it stays with its memory
-	over                             // nothing is left to do
+	retired                          // its thread has ended; what UCX held stays until the process ends
+	over                             // nothing is left
 )
 
 const (
@@ -147,9 +148,10 @@ func (e *engine) end(peerGone bool) {
 }
 
 // letGo ends the endpoint. UCX 1.13 aborts the process where one ends with something
-// still to send that it cannot cancel. Such an endpoint stays as it is, with its
-// worker and their descriptors, until the process ends; and so does the memory,
-// unless the peer, too, can touch it no more.
+// still to send that it cannot cancel. Such an endpoint is not ended: where the peer is
+// gone it goes with its worker, which UCX allows (see finish), and otherwise it stays
+// with its worker, their descriptors and the memory until the process ends, for the
+// peer may still touch that.
 func (e *engine) letGo(peerGone bool) {
 	switch {
 	case (e.peerErrors || e.worker.Settle()) && e.worker.Disconnect():
@@ -182,15 +184,17 @@ func (e *engine) finish() {
 	if !e.spent() {
 		return
 	}
-	switch e.state {
-	case disconnected:
-		e.worker.Free()
-	case abandoned:
+	switch {
+	case e.state == abandoned && e.peerErrors:
+		// UCX was asked to look after the peer and has not come to an end of it: the
+		// endpoint is not to be freed under that.
 		e.worker.Retire()
-	default:
-		return
+		e.state = retired
+	case e.state == disconnected || e.state == abandoned:
+		if e.state = over; !e.worker.Free() {
+			e.state = retired
+		}
 	}
-	e.state = over
 }
 
 // keeps reports whether the memory stays as it is until the process ends, because the

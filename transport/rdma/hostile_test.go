@@ -211,6 +211,7 @@ func TestWithdrawals(t *testing.T) {
 
 	conn, peer := listening(t, nil)
 	in := &initiator{connection: conn}
+	in.remotes.known = make(map[uint32]struct{})
 	in.remotes.byID = map[uint32]*remote{3: {advertised: advertised{ID: 3}, uses: 1}}
 	if err := in.hear(message{Withdraw: 9}); err != nil { // never imported, so never used
 		t.Error(err)
@@ -241,6 +242,78 @@ func TestWithdrawals(t *testing.T) {
 	in.wg.Wait()
 	if _, ok := in.remotes.byID[3]; ok {
 		t.Error("a region that was let go of is known still")
+	}
+}
+
+// TestImportsAgain: an advertisement of a region that is imported already, or was withdrawn,
+// changes nothing and is refused. Whoever uses the first is still waited for.
+func TestImportsAgain(t *testing.T) {
+	conn, peer := listening(t, nil)
+	in := newInitiator(&connection{cfg: transport.Config{MaxOutstanding: 1}, engine: &engine{}, socket: conn.socket, dead: conn.dead})
+	ad := func(ids ...uint32) transport.Advertisement { // empty regions, which take no key
+		var regions []advertised
+		for _, id := range ids {
+			regions = append(regions, advertised{ID: id})
+		}
+		b, err := json.Marshal(regions)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	if _, err := in.Import(ad(3, 4)); err != nil {
+		t.Fatal(err)
+	}
+	r := in.remotes.byID[3]
+	if !r.acquire() {
+		t.Fatal("a region that was imported may not be used")
+	}
+	refused := func(what string, ids ...uint32) {
+		t.Helper()
+		if _, err := in.Import(ad(ids...)); !errors.Is(err, transport.ErrProtocol) {
+			t.Errorf("%s: %v, want ErrProtocol", what, err)
+		}
+	}
+	refused("in use", 3)
+	refused("a new one and one in use", 5, 3)
+	if in.remotes.byID[3] != r || in.remotes.byID[5] != nil {
+		t.Errorf("a refused advertisement leaves %v", in.remotes.byID)
+	}
+	withdraw := func(id uint32) {
+		t.Helper()
+		if err := in.hear(message{Withdraw: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	withdraw(3)
+	refused("withdrawn while in use", 3)
+	withdraw(4)
+	if m := heard(t, peer); m.Withdrawn != 4 {
+		t.Errorf("region 3 is in use, and the target hears %+v", m)
+	}
+	refused("let go of", 4)
+	withdraw(6)
+	if m := heard(t, peer); m.Withdrawn != 6 {
+		t.Errorf("the target hears %+v", m)
+	}
+	refused("withdrawn before it was imported", 6)
+	if _, err := in.Import(ad(5)); err != nil {
+		t.Errorf("a new region: %v", err)
+	}
+}
+
+// TestTooManyRegions: what is remembered of a peer's regions has an end.
+func TestTooManyRegions(t *testing.T) {
+	conn, _ := listening(t, nil)
+	in := newInitiator(&connection{cfg: transport.Config{MaxOutstanding: 1}, engine: &engine{}, socket: conn.socket, dead: conn.dead})
+	for id := range uint32(maxRemotes) {
+		in.remotes.known[id] = struct{}{}
+	}
+	if err := in.claim([]advertised{{ID: maxRemotes}}); !errors.Is(err, transport.ErrProtocol) {
+		t.Errorf("one more imported: %v, want ErrProtocol", err)
+	}
+	if err := in.hear(message{Withdraw: maxRemotes}); !errors.Is(err, transport.ErrProtocol) {
+		t.Errorf("one more withdrawn: %v, want ErrProtocol", err)
 	}
 }
 

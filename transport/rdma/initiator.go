@@ -34,6 +34,10 @@ type remote struct {
 	withdrawn bool // guarded by mu: to be used no more
 }
 
+// maxRemotes is how many regions of a peer's a connection knows in its life. What must be
+// remembered of them is bounded by it.
+const maxRemotes = 1 << 20
+
 // initiator implements transport.Initiator.
 type initiator struct {
 	*connection
@@ -41,7 +45,8 @@ type initiator struct {
 	done    *transport.Completions
 	remotes struct {
 		sync.Mutex
-		byID map[uint32]*remote
+		byID  map[uint32]*remote
+		known map[uint32]struct{} // what was imported or withdrawn: an ID is one region's, for good
 	}
 	stopped chan struct{} // closed when the engine has ended
 }
@@ -50,7 +55,7 @@ var _ transport.Initiator = (*initiator)(nil)
 
 func newInitiator(c *connection) *initiator {
 	in := &initiator{connection: c, slots: make([]slot, c.cfg.MaxOutstanding), done: transport.NewCompletions(c.cfg.MaxOutstanding, c.dead), stopped: make(chan struct{})}
-	in.remotes.byID = make(map[uint32]*remote)
+	in.remotes.byID, in.remotes.known = make(map[uint32]*remote), make(map[uint32]struct{})
 	c.engine.handle = in.happened
 	return in
 }
@@ -67,8 +72,13 @@ func (in *initiator) start() {
 func (in *initiator) hear(m message) error {
 	in.remotes.Lock()
 	r := in.remotes.byID[m.Withdraw]
+	full := len(in.remotes.known) >= maxRemotes
+	in.remotes.known[m.Withdraw] = struct{}{}
 	in.remotes.Unlock()
-	if r == nil { // never imported here, so never used
+	if full {
+		return fmt.Errorf("region %d withdrawn after %d others: %w", m.Withdraw, maxRemotes, transport.ErrProtocol)
+	}
+	if r == nil { // not imported here, and not to be, so never used
 		return in.socket.Send(message{Withdrawn: m.Withdraw})
 	}
 	if !r.withdraw() {
@@ -126,6 +136,9 @@ func (in *initiator) Import(ad transport.Advertisement) ([]transport.RemoteRegio
 	if err != nil {
 		return nil, err
 	}
+	if err := in.claim(regions); err != nil {
+		return nil, err
+	}
 	imported := make([]transport.RemoteRegion, len(regions))
 	for i, a := range regions {
 		r := &remote{advertised: a}
@@ -144,6 +157,26 @@ func (in *initiator) Import(ad transport.Advertisement) ([]transport.RemoteRegio
 		imported[i] = transport.RemoteRegion{ID: a.ID, Size: a.Size}
 	}
 	return imported, nil
+}
+
+// claim takes the IDs of regions, which must be new: a region under an ID that is in use
+// would be withdrawn while transfers use it, and one that was withdrawn is the target's
+// again, whatever a stale advertisement says.
+func (in *initiator) claim(regions []advertised) error {
+	in.remotes.Lock()
+	defer in.remotes.Unlock()
+	if len(in.remotes.known)+len(regions) > maxRemotes {
+		return fmt.Errorf("import more than %d regions of a connection: %w", maxRemotes, transport.ErrProtocol)
+	}
+	for _, a := range regions {
+		if _, known := in.remotes.known[a.ID]; known {
+			return fmt.Errorf("import region %d, which was imported or withdrawn before: %w", a.ID, transport.ErrProtocol)
+		}
+	}
+	for _, a := range regions {
+		in.remotes.known[a.ID] = struct{}{}
+	}
+	return nil
 }
 
 // operation is how transfers of a direction are carried out.

@@ -30,7 +30,8 @@ type family struct {
 
 // families are the lanes that can be asked for. The first, any RDMA lane, is the default.
 var families = []family{
-	{name: "", tls: "ib", carry: slices.Concat(rcTransports, dcTransports, udTransports), rdma: true, peerErrors: true},
+	// Not UCX's own "ib": newer ones have more in it than is known here.
+	{name: "", tls: "rc,dc,ud", carry: slices.Concat(rcTransports, dcTransports, udTransports), rdma: true, peerErrors: true},
 	{name: "rc", tls: "rc", carry: rcTransports, rdma: true, peerErrors: true},
 	{name: "dc", tls: "dc", carry: dcTransports, rdma: true, peerErrors: true},
 	{name: "ud", tls: "ud", carry: udTransports, rdma: true, peerErrors: true},
@@ -87,6 +88,7 @@ type lane struct {
 	index     string
 	transport string   // rc_verbs
 	device    string   // mlx5_0:1
+	path      string   // which of the ways through the device: 0, and 1 for the second link of a bond
 	uses      []string // am, rma_bw#0, wireup
 }
 
@@ -124,7 +126,7 @@ type lanes struct {
 //	lane[0]:  5:rc_verbs/mlx5_0:1.0 md[4]   -> md[4]/ib/sysdev[255] rma_bw#0 am am_bw#0
 //	put[0]: 0..<short>..172..<bcopy>..(inf)
 var (
-	laneLine = regexp.MustCompile(`lane\[(\d+)\]:\s+\d+:([^/\s]+)/(\S+)\.\d+\s+md\[\d+\]\s+->\s+\S+(.*)`)
+	laneLine = regexp.MustCompile(`lane\[(\d+)\]:\s+\d+:([^/\s]+)/(\S+)\.(\d+)\s+md\[\d+\]\s+->\s+\S+(.*)`)
 	opLine   = regexp.MustCompile(`\b(put|get)\[(\d+)\]:`)
 )
 
@@ -133,7 +135,7 @@ func parseLanes(text string) (lanes, error) {
 	var ls lanes
 	for line := range strings.Lines(text) {
 		if m := laneLine.FindStringSubmatch(line); m != nil {
-			ls.all = append(ls.all, lane{index: m[1], transport: m[2], device: m[3], uses: strings.Fields(m[4])})
+			ls.all = append(ls.all, lane{index: m[1], transport: m[2], device: m[3], path: m[4], uses: strings.Fields(m[5])})
 		} else if m := opLine.FindStringSubmatch(line); m != nil && m[1] == "put" {
 			ls.put = append(ls.put, m[2])
 		} else if m != nil {
@@ -201,23 +203,21 @@ func (ls lanes) outside(f family) []string {
 	return out
 }
 
-// devices lists those of the lanes that carry data, each once.
-func (ls lanes) devices() []string {
-	var out []string
-	for _, l := range ls.all {
-		if ls.carries(l) && !slices.Contains(out, l.device) {
-			out = append(out, l.device)
-		}
-	}
-	return out
+// paths lists the ways through devices of the lanes that carry data, each once, as
+// mlx5_bond_0:1.1.
+func (ls lanes) paths() []string {
+	return ls.carrier(func(l lane) string { return l.device + "." + l.path })
 }
 
-// names lists the lanes that carry data.
-func (ls lanes) names() []string {
+// names lists the lanes that carry data, each once.
+func (ls lanes) names() []string { return ls.carrier(lane.String) }
+
+// carrier lists what is called of the lanes that carry data, each once.
+func (ls lanes) carrier(called func(lane) string) []string {
 	var out []string
 	for _, l := range ls.all {
-		if ls.carries(l) {
-			out = append(out, l.String())
+		if name := called(l); ls.carries(l) && !slices.Contains(out, name) {
+			out = append(out, name)
 		}
 	}
 	return out

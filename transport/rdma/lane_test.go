@@ -77,6 +77,13 @@ const (
 #                  put[0]: 0..<short>..172..<bcopy>..8257..<zcopy>..(inf)
 #                  get[0]: 0..<bcopy>..8257..<zcopy>..(inf)
 `
+	// A bond of two links is one device, with a path over each.
+	textBond = `#                 lane[0]: 10:rc_mlx5/mlx5_bond_0:1.0 md[4] -> md[4]/ib/sysdev[3] rma_bw#0 am am_bw#0
+#                 lane[1]: 10:rc_mlx5/mlx5_bond_0:1.1 md[4] -> md[4]/ib/sysdev[3] rma_bw#1
+#                 lane[2]: 12:ud_mlx5/mlx5_bond_0:1.0 md[4] -> md[4]/ib/sysdev[3] wireup
+#                  put[0]: 0..<short>..172..<bcopy>..8257..<zcopy>..(inf)
+#                  get[0]: 0..<bcopy>..8257..<zcopy>..(inf)
+`
 	// UCX is free to put the fast lane elsewhere than where messages go.
 	textFallback = `#                 lane[0]:  3:tcp/ens1np0.0 md[1]           -> md[1]/tcp/sysdev[255] am am_bw#0 wireup
 #                 lane[1]: 10:rc_mlx5/mlx5_0:1.0 md[4]      -> md[4]/ib/sysdev[3] rma_bw#0
@@ -113,11 +120,11 @@ func parsed(t *testing.T, text string) lanes {
 func TestParseLanes(t *testing.T) {
 	ls := parsed(t, textVerbs)
 	want := []lane{
-		{"0", "rc_verbs", "rxe0:1", []string{"rma_bw#0", "am", "am_bw#0"}},
-		{"1", "ud_verbs", "rxe0:1", []string{"keepalive", "wireup"}},
+		{"0", "rc_verbs", "rxe0:1", "0", []string{"rma_bw#0", "am", "am_bw#0"}},
+		{"1", "ud_verbs", "rxe0:1", "0", []string{"keepalive", "wireup"}},
 	}
 	if !slices.EqualFunc(ls.all, want, func(a, b lane) bool {
-		return a.index == b.index && a.transport == b.transport && a.device == b.device && slices.Equal(a.uses, b.uses)
+		return a.index == b.index && a.transport == b.transport && a.device == b.device && a.path == b.path && slices.Equal(a.uses, b.uses)
 	}) {
 		t.Errorf("lanes %+v, want %+v", ls.all, want)
 	}
@@ -144,6 +151,7 @@ func TestLanesThatCarry(t *testing.T) {
 		{"verbs", textVerbs, []string{"rc_verbs/rxe0:1"}},
 		{"verbs while connecting", textConnecting, []string{"rc_verbs/rxe0:1"}},
 		{"two rails", textRails, []string{"rc_mlx5/mlx5_0:1", "rc_mlx5/mlx5_1:1"}},
+		{"two links of a bond", textBond, []string{"rc_mlx5/mlx5_bond_0:1"}},
 		{"messages elsewhere", textFallback, []string{"tcp/ens1np0", "rc_mlx5/mlx5_0:1"}},
 	} {
 		if got := parsed(t, c.text).names(); !slices.Equal(got, c.carry) {
@@ -246,7 +254,7 @@ func TestWrongLane(t *testing.T) {
 
 // FuzzParseLanes: whatever UCX prints, what is made of it holds together.
 func FuzzParseLanes(f *testing.F) {
-	for _, text := range []string{textShared, textTCP, textTwoRails, textVerbs, textConnecting, textRails, textFallback, textDatagrams, textSecond} {
+	for _, text := range []string{textShared, textTCP, textTwoRails, textVerbs, textConnecting, textRails, textFallback, textDatagrams, textSecond, textBond} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -269,10 +277,13 @@ func FuzzParseLanes(f *testing.F) {
 	})
 }
 
-// TestDevicesOfLanes: of several rails each device counts, and once.
-func TestDevicesOfLanes(t *testing.T) {
-	for text, want := range map[string][]string{textTwoRails: {"lo", "eth0"}, textVerbs: {"rxe0:1"}, textTCP: {"lo"}} {
-		if got := parsed(t, text).devices(); !slices.Equal(got, want) {
+// TestPathsOfLanes: of several rails each device counts, of a bond each link, and once.
+func TestPathsOfLanes(t *testing.T) {
+	for text, want := range map[string][]string{
+		textTwoRails: {"lo.0", "eth0.0"}, textVerbs: {"rxe0:1.0"}, textTCP: {"lo.0"},
+		textRails: {"mlx5_0:1.0", "mlx5_1:1.0"}, textBond: {"mlx5_bond_0:1.0", "mlx5_bond_0:1.1"}, textSecond: {"mlx5_0:1.0"},
+	} {
+		if got := parsed(t, text).paths(); !slices.Equal(got, want) {
 			t.Errorf("%v, want %v", got, want)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -26,7 +27,15 @@ const asPeer = "RDMA_TEST_PEER"
 
 func TestMain(m *testing.M) {
 	if kind := os.Getenv(asPeer); kind != "" {
-		if err := bePeer(kind, os.Getenv("RDMA_TEST_LANE"), []byte(os.Getenv("RDMA_TEST_ADDRESS"))); err != nil {
+		address := []byte(os.Getenv("RDMA_TEST_ADDRESS"))
+		lane, operation, _ := strings.Cut(os.Getenv("RDMA_TEST_LANE"), " ")
+		err := error(nil)
+		if kind == posting {
+			err = bePosting(lane, operation, address)
+		} else {
+			err = bePeer(kind, lane, address)
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -42,6 +51,7 @@ const (
 	peerMemory = 16 << 20
 	silent     = "silent" // introduces itself as an initiator, and does nothing more
 	serving    = "target"
+	posting    = "initiator" // is told of the other side's memory, and writes to it or reads it without end
 )
 
 // bePeer connects and prints what the other side may need of it.
@@ -67,10 +77,7 @@ func bePeer(kind, lane string, address []byte) error {
 	if err != nil {
 		return err
 	}
-	memory, err := tg.(transport.Allocator).Allocate(peerMemory)
-	if errors.Is(err, transport.ErrUnsupported) {
-		memory, err = transport.HostBytes(make([]byte, peerMemory)), nil
-	}
+	memory, err := allocate(tg)
 	if err != nil {
 		return err
 	}
@@ -83,9 +90,19 @@ func bePeer(kind, lane string, address []byte) error {
 	return err
 }
 
+// allocate returns memory of peerMemory bytes that the endpoint's lane can be used with.
+func allocate(e transport.Endpoint) (transport.Memory, error) {
+	memory, err := e.(transport.Allocator).Allocate(peerMemory)
+	if errors.Is(err, transport.ErrUnsupported) {
+		return transport.HostBytes(make([]byte, peerMemory)), nil
+	}
+	return memory, err
+}
+
 // peer is such a process.
 type peer struct {
 	*exec.Cmd
+	in   io.WriteCloser
 	said string // what it printed
 }
 
@@ -95,6 +112,9 @@ func startPeer(t *testing.T, kind, lane string, address transport.Address) *peer
 	p.Env = append(os.Environ(), asPeer+"="+kind, "RDMA_TEST_LANE="+lane, "RDMA_TEST_ADDRESS="+string(address))
 	p.Stderr = os.Stderr
 	out, err := p.StdoutPipe()
+	if err == nil {
+		p.in, err = p.StdinPipe()
+	}
 	if err == nil {
 		err = p.Start()
 	}
@@ -284,10 +304,7 @@ func prepare(t *testing.T, in transport.Initiator, advertisement string, op tran
 	if err != nil {
 		t.Fatal(err)
 	}
-	memory, err := in.(transport.Allocator).Allocate(peerMemory)
-	if errors.Is(err, transport.ErrUnsupported) {
-		memory, err = transport.HostBytes(make([]byte, peerMemory)), nil
-	}
+	memory, err := allocate(in)
 	if err != nil {
 		t.Fatal(err)
 	}

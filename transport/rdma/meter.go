@@ -22,6 +22,7 @@ type portMeter struct {
 type meteredPort struct {
 	name   string // such as mlx5_0:1
 	mtu    int    // of a software device, which counts packets
+	bonded bool   // see hostinfo.RDMAPort
 	read   func() (hostinfo.PortCounters, error)
 	before hostinfo.PortCounters
 }
@@ -29,8 +30,9 @@ type meteredPort struct {
 // portCounts is what the ports of a meter have counted in the direction of the data.
 type portCounts struct {
 	bytes   int64
-	counted bool // every port counts in that direction
-	idle    bool // a port has the counter, which never counted anything
+	counted bool // every port has the counter, and one has counted something before or now
+	idle    bool // every port has the counter, and none ever counted anything
+	bonded  bool // a port is of a bond, so that it may have counted a part: counted is false
 	all     map[string]hostinfo.PortCounters
 }
 
@@ -47,7 +49,7 @@ func (m *portMeter) start(lanes []string) {
 			}
 			read := func() (hostinfo.PortCounters, error) { return hostinfo.ReadPortCounters(p.device.Name, p.Number) }
 			before, _ := read() // without counters, the port counts nothing
-			m.ports = append(m.ports, meteredPort{p.name(), p.MTU, read, before})
+			m.ports = append(m.ports, meteredPort{p.name(), p.MTU, p.Bonded, read, before})
 		}
 	}
 }
@@ -74,7 +76,8 @@ func (m *portMeter) read(payload int64) portCounts {
 func (m *portMeter) look() portCounts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c := portCounts{counted: len(m.ports) > 0, all: make(map[string]hostinfo.PortCounters)}
+	c := portCounts{all: make(map[string]hostinfo.PortCounters)}
+	with, idle := 0, 0
 	for _, p := range m.ports {
 		now, err := p.read()
 		if err != nil {
@@ -83,11 +86,20 @@ func (m *portMeter) look() portCounts {
 		d := now.Sub(p.before)
 		c.all[p.name] = d
 		bytes, has := portBytes(d, p.mtu, m.received.Load())
-		idle := has && neverCounted(now, p.mtu)
 		c.bytes += bytes
-		c.counted = c.counted && has && !idle
-		c.idle = c.idle || idle
+		c.bonded = c.bonded || p.bonded
+		if has {
+			with++
+		}
+		if has && neverCounted(now, p.mtu) {
+			idle++
+		}
 	}
+	// A port that stood by, as the second NIC of a connection may, takes nothing from
+	// what the others say.
+	all := len(m.ports) > 0 && with == len(m.ports)
+	c.idle = all && idle == len(m.ports)
+	c.counted = all && !c.idle && !c.bonded
 	return c
 }
 

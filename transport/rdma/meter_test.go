@@ -77,7 +77,11 @@ func TestPortMeter(t *testing.T) {
 		{"did not move", []meteredPort{metered("mlx5_0:1", bytesOf(7, 50), bytesOf(7, 50))}, 0, true, false, false},
 		{"moved the other way", []meteredPort{metered("mlx5_0:1", bytesOf(0, 0), bytesOf(1040, 0))}, 0, true, false, false},
 		{"never counted", []meteredPort{metered("mlx5_0:1", bytesOf(0, 0), bytesOf(0, 0))}, 0, false, true, true},
-		{"one of two never counted", []meteredPort{metered("mlx5_0:1", bytesOf(0, 5), bytesOf(0, 6)), metered("mlx5_1:1", bytesOf(0, 0), bytesOf(0, 0))}, 1, false, true, true},
+		// UCX names a second NIC that it does not use: the other is held to what it counted.
+		{"one of two never counted", []meteredPort{metered("mlx5_0:1", bytesOf(0, 5), bytesOf(0, 6)), metered("mlx5_1:1", bytesOf(0, 0), bytesOf(0, 0))}, 1, true, false, false},
+		{"one of two stood by", []meteredPort{metered("mlx5_0:1", bytesOf(0, 0), bytesOf(0, 0)), metered("mlx5_1:1", bytesOf(0, 5), bytesOf(0, 1045))}, 1040, true, false, true},
+		{"neither ever counted", []meteredPort{metered("mlx5_0:1", bytesOf(0, 0), bytesOf(0, 0)), metered("mlx5_1:1", bytesOf(0, 0), bytesOf(0, 0))}, 0, false, true, true},
+		{"one never counted, one without counters", []meteredPort{metered("mlx5_0:1", bytesOf(0, 0), bytesOf(0, 0)), metered("mlx5_1:1", hostinfo.PortCounters{}, hostinfo.PortCounters{})}, 0, false, false, true},
 		{"one of two without counters", []meteredPort{metered("mlx5_0:1", bytesOf(0, 5), bytesOf(0, 6)), metered("mlx5_1:1", hostinfo.PortCounters{}, hostinfo.PortCounters{})}, 1, false, false, true},
 		{"half each", []meteredPort{metered("mlx5_0:1", bytesOf(0, 5), bytesOf(0, 525)), metered("mlx5_1:1", bytesOf(0, 9), bytesOf(0, 529))}, 1040, true, false, true},
 		{"one of two went away", []meteredPort{metered("mlx5_0:1", bytesOf(0, 5), bytesOf(0, 6)), gone}, 0, false, false, true},
@@ -99,6 +103,18 @@ func TestPortMeter(t *testing.T) {
 		if counters.Accounted() != c.accounted {
 			t.Errorf("%s: accounted %v, want %v", c.name, counters.Accounted(), c.accounted)
 		}
+	}
+}
+
+// TestPortMeterOfABond: the counters of one link of a bond are told, and held against nothing.
+func TestPortMeterOfABond(t *testing.T) {
+	bond := metered("mlx5_bond_0:1", bytesOf(0, 5), bytesOf(0, 505))
+	bond.bonded = true
+	m := portMeter{ports: []meteredPort{bond, metered("mlx5_2:1", bytesOf(0, 7), bytesOf(0, 7))}}
+	m.moved(1000, true)
+	got := m.read(1000)
+	if got.bytes != 500 || got.counted || got.idle || !got.bonded || got.all["mlx5_bond_0:1"].Port["port_rcv_bytes"] != 500 {
+		t.Errorf("ports counted %+v, want 500 bytes of a bond, not counted", got)
 	}
 }
 

@@ -37,8 +37,8 @@ func (c *connection) checkLane(op ucx.Op, native bool) error {
 	}
 	devices, _ := rdmaDevices()
 	behind, software := portBehind(devices, u.device)
-	if behind != nil && len(ls.devices()) > 1 {
-		behind.BytesPerSecond = 0 // of several rails together it is not known
+	if behind != nil && len(ls.paths()) > 1 {
+		behind.BytesPerSecond = 0 // of several rails or links together it is not known
 	}
 	c.lane.Store(&laneUse{used: u, all: ls.names(), software: software, port: behind})
 	return nil
@@ -89,6 +89,9 @@ func (c *connection) Path() transport.Path {
 	p.Details["port_counters"] = counts.all
 	if counts.idle {
 		p.Details["port_counters_idle"] = true
+	}
+	if counts.bonded {
+		p.Details["port_counters_bonded"] = true
 	}
 	return p
 }
