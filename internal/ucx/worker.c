@@ -410,38 +410,51 @@ static uint32_t room_for(kvb_worker *w, uint64_t length)
 	return n > 1 ? n : 2;
 }
 
-// stint is how many bytes are handed to UCX before whoever waits for the worker gets
-// a turn: UCX's own progress, the peer that is to be told of a layer, and other
-// threads. A put over shared memory is copied in the call that posts it, 2 MiB in some
-// 200 us; without an end to it nobody would hear of the first layer before the last
-// was copied.
-static const uint64_t stint = 2 << 20;
+// A put over shared memory is copied in the call that posts it, so that handing over all
+// that is queued can take long. stint is how long it may, in ns, before UCX moves on and
+// the peer is told of the layers that are in place: otherwise nobody would hear of the
+// first before the last was copied. See docs/performance.md for what such turns cost.
+// look is how many bytes may be handed over before the events and other threads have
+// their turn.
+static const int64_t stint = 400000;
+static const uint64_t look = 16 << 20;
 
-// pump hands posted pieces of the oldest transfer to UCX, as far as the window and the
+// pump hands posted pieces to UCX, oldest transfer first, as far as the window and the
 // stint allow. It returns 0 when it could hand over nothing.
 static unsigned pump(kvb_worker *w)
 {
-	struct slot *s = w->head;
-	if (s == NULL || w->stopped) {
-		return 0;
-	}
-	const uint64_t before = w->posted;
+	const uint64_t between = 64 << 10;  // bytes, between looks at the clock
+	uint64_t next_look = w->posted + between;
+	int64_t began = 0;
 	unsigned n = 0;
-	for (; s->next < s->count && s->status == UCS_OK; n++) {
-		uint64_t length = s->pieces[s->next].length;
-		if (w->posted - before >= stint || w->inflight >= room_for(w, length)) {
-			return n;
+	while (w->head != NULL && !w->stopped) {
+		struct slot *s = w->head;
+		if (began == 0) {
+			began = kvb_now();
 		}
-		w->posted += length;
-		post_piece(s);
+		for (; s->next < s->count && s->status == UCS_OK; n++) {
+			uint64_t length = s->pieces[s->next].length;
+			if (w->inflight >= room_for(w, length)) {
+				return n;
+			}
+			if (w->posted >= next_look) {
+				next_look = w->posted + between;
+				if (kvb_now() - began >= stint) {
+					return n;
+				}
+			}
+			w->posted += length;
+			post_piece(s);
+		}
+		w->head = s->next_queued;
+		if (w->head == NULL) {
+			w->tail = NULL;
+		}
+		s->posted = 1;
+		advance(s);
+		n++;
 	}
-	w->head = s->next_queued;
-	if (w->head == NULL) {
-		w->tail = NULL;
-	}
-	s->posted = 1;
-	advance(s);
-	return n + 1;
+	return n;
 }
 
 // The target.
@@ -1192,7 +1205,7 @@ static ucs_status_t progress(kvb_worker *w, void *unused)
 	for (;;) {
 		unsigned busy = 0, last = 1;
 		const uint64_t before = w->posted;
-		for (int i = 0; i < turns && w->posted - before < stint && (last || w->events.count == 0); i++) {
+		for (int i = 0; i < turns && w->posted - before < look && (last || w->events.count == 0); i++) {
 			last = turn(w);
 			busy |= last;
 		}
