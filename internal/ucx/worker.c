@@ -416,8 +416,8 @@ static uint32_t room_for(kvb_worker *w, uint64_t length)
 // first before the last was copied. See docs/performance.md for what such turns cost.
 // look is how many bytes may be handed over before the events and other threads have
 // their turn.
-static const int64_t stint = 400000;
-static const uint64_t look = 16 << 20;
+static const int64_t stint = 2000000;
+static const uint64_t look = 64 << 20;
 
 // pump hands posted pieces to UCX, oldest transfer first, as far as the window and the
 // stint allow. It returns 0 when it could hand over nothing.
