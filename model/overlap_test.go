@@ -92,8 +92,8 @@ func TestExposedIsTheRecurrence(t *testing.T) {
 	}
 }
 
-// TestExposedLeavesNothingOut: of transfers alike only the ends are looked at where that
-// is enough; here every batch is.
+// TestExposedLeavesNothingOut: only batches that can be the one that counts are looked at
+// where that is enough; here every batch is.
 func TestExposedLeavesNothingOut(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 500 {

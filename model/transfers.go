@@ -16,9 +16,10 @@ type Transfers struct {
 // transfer becomes ready on an idle path.
 type rest struct {
 	Transfer
-	// within says that the transfer is like the one before it and not the last. The time of
-	// a rest is convex along transfers alike, but for the knee of a path, and what prefill
-	// hides of it is straight, so that it exposes no more than one at either end of them.
+	// within says that of two other rests, one shorter and one longer, a mean with as many
+	// transfers has no fewer descriptors and bytes. On a path of one regime the time of a rest
+	// is the larger of two sums of its three counts, and what prefill hides of it goes by the
+	// transfers: so it exposes no more than one of those two does.
 	within bool
 }
 
@@ -26,12 +27,28 @@ type rest struct {
 func NewTransfers(each []Transfer) Transfers {
 	t := Transfers{rests: make([]rest, len(each))}
 	var sum Transfer
+	var hull []int // of the rests so far, the ones that are not within
 	for k := len(each) - 1; k >= 0; k-- {
 		sum.Descriptors += each[k].Descriptors
 		sum.Bytes += each[k].Bytes
-		t.rests[k] = rest{sum, k > 0 && k < len(each)-1 && each[k] == each[k-1]}
+		t.rests[k].Transfer = sum
+		for len(hull) > 1 && t.spans(hull[len(hull)-2], hull[len(hull)-1], k) {
+			t.rests[hull[len(hull)-1]].within = true
+			hull = hull[:len(hull)-1]
+		}
+		hull = append(hull, k)
 	}
 	return t
+}
+
+// spans says whether rest k is within the rests i and j, i the shortest and j the longest.
+func (t Transfers) spans(i, k, j int) bool {
+	share := float64(i-k) / float64(i-j)
+	reaches := func(at func(rest) float64) bool {
+		from, to := at(t.rests[i]), at(t.rests[j])
+		return at(t.rests[k])-from <= share*(to-from)
+	}
+	return reaches(func(r rest) float64 { return float64(r.Descriptors) }) && reaches(func(r rest) float64 { return float64(r.Bytes) })
 }
 
 // EqualTransfers are count transfers among which descriptors and bytes are spread
