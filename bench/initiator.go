@@ -50,9 +50,11 @@ const notOutstanding = -1
 type job struct {
 	request     uint64
 	descriptors [][]transport.Descriptor // by layer
-	// pace is the time in which prefill makes one layer: layer l is ready pace·(l+1)
-	// after the start. 0 is no emulated prefill: all layers are ready at once.
+	// pace is the time in which prefill makes one layer: a transfer is ready pace·n after the
+	// start, with n of ready the layers that are made by then. 0 is no emulated prefill: all
+	// transfers are ready at once.
 	pace   time.Duration
+	ready  []int   // by transfer; may be nil without a pace
 	record *Record // nil counts nothing
 }
 
@@ -78,7 +80,7 @@ func (in *initiator) serve(ctx context.Context, clock *stageClock, q request, c 
 			return err
 		}
 	}
-	m, err := in.move(ctx, job{q.ID, c.descriptors, pace, record})
+	m, err := in.move(ctx, job{q.ID, c.descriptors, pace, c.ready, record})
 	if err != nil {
 		return err
 	}
@@ -94,11 +96,14 @@ func (in *initiator) move(ctx context.Context, j job) (m moved, err error) {
 	in.arrange(len(j.descriptors))
 	state := progress{record: j.record, acked: in.op == transport.Write, onPath: in.onPath[:0]}
 	m.start = transport.Now()
-	m.prefill = m.start + j.pace*time.Duration(len(j.descriptors))
+	m.prefill = m.start
+	if j.pace > 0 {
+		m.prefill += j.pace * time.Duration(j.ready[len(j.ready)-1])
+	}
 	state.freed = m.start
 	for i, d := range j.descriptors {
 		if j.pace > 0 {
-			if err := in.await(ctx, m.start+j.pace*time.Duration(i+1), j.record); err != nil {
+			if err := in.await(ctx, m.start+j.pace*time.Duration(j.ready[i]), j.record); err != nil {
 				return m, err
 			}
 		}

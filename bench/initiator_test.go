@@ -32,7 +32,7 @@ func TestServeCountsWaits(t *testing.T) {
 			in, descriptors, record := moving(t, Push)
 			in.record = record
 			var clock stageClock
-			cell := cell{descriptors: descriptors, plan: &payload.Plan{Bytes: 4 * 64 << 10}}
+			cell := cell{descriptors: descriptors, ready: []int{1, 2, 3, 4}, plan: &payload.Plan{Bytes: 4 * 64 << 10}}
 			start := time.Now()
 			if err := in.serve(t.Context(), &clock, request{ID: 1, Warmup: c.warm, Due: c.due}, &cell, c.pace); err != nil {
 				t.Fatal(err)
@@ -47,6 +47,20 @@ func TestServeCountsWaits(t *testing.T) {
 		if counts[len(counts)-1] != c.want {
 			t.Errorf("%s: %v waits, want %d", c.name, counts, c.want)
 		}
+	}
+}
+
+// TestReadyByLayers: a transfer of several layers leaves when prefill has made the last of
+// them, and prefill ends with the last of all.
+func TestReadyByLayers(t *testing.T) {
+	const pace = 5 * time.Millisecond
+	in, descriptors, _ := moving(t, Push)
+	m, err := in.move(t.Context(), job{request: 1, descriptors: descriptors, pace: pace, ready: []int{4, 5, 6, 10}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.prefill-m.start != 10*pace || m.first-m.start < 4*pace || m.end < m.prefill {
+		t.Errorf("%v of prefill; the first transfer was delivered after %v, the last after %v", m.prefill-m.start, m.first-m.start, m.end-m.start)
 	}
 }
 

@@ -110,7 +110,7 @@ func (r *run) pace(index int) time.Duration {
 	if r.load.Prefill == nil {
 		return 0
 	}
-	return r.load.Prefill[index] / time.Duration(len(r.cells[index].plan.Transfers))
+	return r.load.Prefill[index] / time.Duration(r.cells[index].layers())
 }
 
 // tally deals out the requests of a stage and counts what came of them.

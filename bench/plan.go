@@ -106,8 +106,12 @@ type cell struct {
 	shape       payload.Shape
 	plan        *payload.Plan
 	descriptors [][]transport.Descriptor // by transfer; Local is the initiator's side
+	ready       []int                    // by transfer: the layers that prefill has made when it may leave
 	workingSet  int64
 }
+
+// layers is how many layers move.
+func (c *cell) layers() int { return c.ready[len(c.ready)-1] }
 
 // footprint is the memory that a plan takes of a side, in bytes.
 type footprint struct {
@@ -219,6 +223,7 @@ func (p Plan) cells() ([]cell, error) {
 		cells[i] = cell{spec: s, shape: shape, plan: plan, workingSet: min(plan.Bytes, plan.SourceBytes)}
 		for _, t := range plan.Transfers {
 			cells[i].descriptors = append(cells[i].descriptors, p.orient(t.Pieces))
+			cells[i].ready = append(cells[i].ready, t.Ready)
 		}
 	}
 	return cells, nil

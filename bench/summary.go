@@ -176,7 +176,7 @@ func (o *Outcome) summarizeCell(c *CellOutcome, spec *model.Cost, fit *model.Fit
 			return cell, err
 		}
 	}
-	predict(&cell, record.Service, record.Exposed, c.Pace.Seconds()*float64(cell.Layers), spec, fit)
+	predict(&cell, record.Service, record.Exposed, c.Pace.Seconds()*float64(c.cell.layers()), spec, fit)
 	if o.Load.Rate > 0 && record.Requests > 0 {
 		cell.Load = o.load(record, c.Pace)
 	}

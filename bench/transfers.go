@@ -8,9 +8,14 @@ import (
 
 // recorded are a plan's transfers as a record has them.
 func recorded(plan *payload.Plan) (list []results.Transfers) {
+	made := 0 // layers
 	for _, t := range plan.Transfers {
 		one := results.Transfers{Count: 1, Bytes: t.Bytes, Descriptors: len(t.Pieces)}
-		if n := len(list); n > 0 && list[n-1].Bytes == one.Bytes && list[n-1].Descriptors == one.Descriptors {
+		if more := t.Ready - made; more > 1 {
+			one.Layers = more
+		}
+		made = t.Ready
+		if n := len(list); n > 0 && list[n-1].Bytes == one.Bytes && list[n-1].Descriptors == one.Descriptors && list[n-1].Layers == one.Layers {
 			list[n-1].Count++
 			continue
 		}
@@ -28,7 +33,7 @@ func transfersOf(c *results.Cell) (t model.Transfers, known bool) {
 	each := make([]model.Transfer, 0, c.Layers)
 	for _, r := range c.Transfers {
 		for range r.Count {
-			each = append(each, model.Transfer{Descriptors: r.Descriptors, Bytes: r.Bytes})
+			each = append(each, model.Transfer{Descriptors: r.Descriptors, Bytes: r.Bytes, Layers: r.Layers})
 		}
 	}
 	return model.NewTransfers(each), true
@@ -52,7 +57,7 @@ func addUp(c *results.Cell) bool {
 	}
 	count, descriptors, bytes := c.Layers, c.Descriptors, c.Bytes // left
 	for _, r := range c.Transfers {
-		if r.Count < 1 || r.Bytes < 1 || r.Descriptors < 1 ||
+		if r.Count < 1 || r.Bytes < 1 || r.Descriptors < 1 || r.Layers < 0 || r.Layers > mostTransfers ||
 			r.Count > count || r.Descriptors > descriptors/r.Count || r.Bytes > bytes/int64(r.Count) {
 			return false
 		}

@@ -9,8 +9,9 @@ import (
 
 // ExposedSeconds is the part of a layer-wise transfer, in seconds, that TTFT pays:
 // from the end of a prefill of prefillSeconds, which is when the last of the L transfers
-// is ready, to its delivery. Transfer l of 1..L is ready at C_l = prefill·l/L, and a path
-// that moves one at a time, in order, finishes them at
+// is ready, to its delivery. Transfer l of 1..L is ready at C_l, when prefill has made its
+// last layer; it makes all in as much time each, and so of layers that move one by one C_l is
+// prefill·l/L. A path that moves one transfer at a time, in order, finishes them at
 //
 //	f_l = max(f_{l-1}, C_l) + x_l
 //
@@ -49,11 +50,10 @@ func mostExposed(t Transfers, prefillSeconds float64, all bool, seconds func(k i
 
 // hidden is how long before the end of prefill transfer k becomes ready: C_L - C_k.
 func (t Transfers) hidden(k int, prefillSeconds float64) float64 {
-	after := t.after(k)
-	if after == 0 {
+	if t.ahead(k) == 0 {
 		return 0 // whatever the prefill
 	}
-	return max(0, prefillSeconds) * float64(after) / float64(t.Count())
+	return max(0, prefillSeconds) * float64(t.ahead(k)) / float64(t.Layers())
 }
 
 // hidingSecondsPerByte is the greatest inverse bandwidth at which no batch of transfers

@@ -34,7 +34,7 @@ func recurrence(bytes []int64, pace float64) float64 {
 func layers(bytes ...int64) Transfers {
 	each := make([]Transfer, len(bytes))
 	for l, b := range bytes {
-		each[l] = Transfer{1, b}
+		each[l] = Transfer{Descriptors: 1, Bytes: b}
 	}
 	return NewTransfers(each)
 }
@@ -99,7 +99,7 @@ func TestExposedLeavesNothingOut(t *testing.T) {
 	for range 500 {
 		each := make([]Transfer, 1+rng.IntN(20))
 		for l := range each {
-			each[l] = Transfer{1 + rng.IntN(50), 1 + rng.Int64N(1e6)}
+			each[l] = Transfer{Descriptors: 1 + rng.IntN(50), Bytes: 1 + rng.Int64N(1e6), Layers: rng.IntN(4)}
 			if l > 0 && rng.IntN(3) > 0 {
 				each[l] = each[l-1]
 			}
@@ -110,10 +110,15 @@ func TestExposedLeavesNothingOut(t *testing.T) {
 		}
 		n, request := len(each), NewTransfers(each)
 		prefill := 2 * rng.Float64() * c.Seconds(request.Totals())
-		want, descriptors, bytes := 0.0, 0, int64(0)
+		layers := 0
+		for _, tr := range each {
+			layers += max(1, tr.Layers)
+		}
+		want, descriptors, bytes, ahead := 0.0, 0, int64(0), 0
 		for k := n - 1; k >= 0; k-- {
 			descriptors, bytes = descriptors+each[k].Descriptors, bytes+each[k].Bytes
-			want = max(want, c.Seconds(n-k, descriptors, bytes)-prefill*float64(n-1-k)/float64(n))
+			want = max(want, c.Seconds(n-k, descriptors, bytes)-prefill*float64(ahead)/float64(layers))
+			ahead += max(1, each[k].Layers)
 		}
 		near(t, "exposed", c.ExposedSeconds(request, prefill), want, 1e-9)
 	}
@@ -143,7 +148,7 @@ func TestExposedWithOverheads(t *testing.T) {
 	near(t, "one transfer", c.ExposedSeconds(EqualTransfers(1, 2, 1e6), 1), 1e-3+2e-6+1e-3, 1e-12)
 	// Three of 1, 4 and 1 MB with 100 descriptors each, 3 ms of prefill apart: the second
 	// and third are 0.2 ms of posting, a beta, and 5 ms of wire, less 3 ms.
-	unlike := NewTransfers([]Transfer{{100, 1e6}, {100, 4e6}, {100, 1e6}})
+	unlike := NewTransfers([]Transfer{{Descriptors: 100, Bytes: 1e6}, {Descriptors: 100, Bytes: 4e6}, {Descriptors: 100, Bytes: 1e6}})
 	near(t, "unlike", c.ExposedSeconds(unlike, 9e-3), 1e-3+0.2e-3+1e-5+5e-3-3e-3, 1e-12)
 }
 
@@ -279,7 +284,7 @@ func TestTransfers(t *testing.T) {
 	if n, d, b := EqualTransfers(0, 4, 8).Totals(); n != 0 || d != 0 || b != 0 {
 		t.Errorf("of none: %d, %d, %d", n, d, b)
 	}
-	if n, d, b := NewTransfers([]Transfer{{1, 10}, {2, 20}}).Totals(); n != 2 || d != 3 || b != 30 {
+	if n, d, b := NewTransfers([]Transfer{{Descriptors: 1, Bytes: 10}, {Descriptors: 2, Bytes: 20}}).Totals(); n != 2 || d != 3 || b != 30 {
 		t.Errorf("%d, %d, %d", n, d, b)
 	}
 }
@@ -295,7 +300,7 @@ func BenchmarkExposedSeconds(b *testing.B) {
 func BenchmarkExposedUnlike(b *testing.B) {
 	each := make([]Transfer, 36)
 	for l := range each {
-		each[l] = Transfer{2, 262144 + int64(l%2)*8<<20}
+		each[l] = Transfer{Descriptors: 2, Bytes: 262144 + int64(l%2)*8<<20}
 	}
 	c, request := Cost{AlphaSeconds: 1e-4, BetaSeconds: 1e-6, GammaSeconds: 1e-7, BytesPerSecond: 1e10}, NewTransfers(each)
 	for b.Loop() {

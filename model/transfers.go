@@ -4,6 +4,9 @@ package model
 type Transfer struct {
 	Descriptors int
 	Bytes       int64
+	// Layers is how many prefill makes, once the transfer before was ready, until this one is:
+	// more than one where layers move together. 0 is 1.
+	Layers int
 }
 
 // Transfers are those of one request, in the order in which they become ready: one a
@@ -17,9 +20,9 @@ type Transfers struct {
 type rest struct {
 	Transfer
 	// within says that of two other rests, one shorter and one longer, a mean with as many
-	// transfers has no fewer descriptors and bytes. On a path of one regime the time of a rest
-	// is the larger of two sums of its three counts, and what prefill hides of it goes by the
-	// transfers: so it exposes no more than one of those two does.
+	// transfers has no fewer descriptors and bytes, and no more layers to be made. On a path of
+	// one regime the time of a rest is the larger of two sums of its three counts, and what
+	// prefill hides of it goes by the layers: so it exposes no more than one of those two does.
 	within bool
 }
 
@@ -31,6 +34,7 @@ func NewTransfers(each []Transfer) Transfers {
 	for k := len(each) - 1; k >= 0; k-- {
 		sum.Descriptors += each[k].Descriptors
 		sum.Bytes += each[k].Bytes
+		sum.Layers += max(1, each[k].Layers)
 		t.rests[k].Transfer = sum
 		for len(hull) > 1 && t.spans(hull[len(hull)-2], hull[len(hull)-1], k) {
 			t.rests[hull[len(hull)-1]].within = true
@@ -43,12 +47,12 @@ func NewTransfers(each []Transfer) Transfers {
 
 // spans says whether rest k is within the rests i and j, i the shortest and j the longest.
 func (t Transfers) spans(i, k, j int) bool {
-	share := float64(i-k) / float64(i-j)
-	reaches := func(at func(rest) float64) bool {
-		from, to := at(t.rests[i]), at(t.rests[j])
-		return at(t.rests[k])-from <= share*(to-from)
-	}
-	return reaches(func(r rest) float64 { return float64(r.Descriptors) }) && reaches(func(r rest) float64 { return float64(r.Bytes) })
+	part, whole := float64(i-k), float64(i-j)
+	reaches := func(from, at, to float64) bool { return (at-from)*whole <= (to-from)*part }
+	a, b, c := t.rests[i], t.rests[k], t.rests[j]
+	return reaches(float64(a.Descriptors), float64(b.Descriptors), float64(c.Descriptors)) &&
+		reaches(float64(a.Bytes), float64(b.Bytes), float64(c.Bytes)) &&
+		reaches(-float64(t.ahead(i)), -float64(t.ahead(k)), -float64(t.ahead(j)))
 }
 
 // EqualTransfers are count transfers among which descriptors and bytes are spread
@@ -56,7 +60,7 @@ func (t Transfers) spans(i, k, j int) bool {
 func EqualTransfers(count, descriptors int, bytes int64) Transfers {
 	each := make([]Transfer, max(0, count))
 	for k := range each {
-		each[k] = Transfer{descriptors / count, bytes / int64(count)}
+		each[k] = Transfer{Descriptors: descriptors / count, Bytes: bytes / int64(count)}
 		if k < descriptors%count {
 			each[k].Descriptors++
 		}
@@ -69,6 +73,14 @@ func EqualTransfers(count, descriptors int, bytes int64) Transfers {
 
 // Count is the number of transfers.
 func (t Transfers) Count() int { return len(t.rests) }
+
+// Layers is how many layers prefill makes for all of them.
+func (t Transfers) Layers() int {
+	if len(t.rests) == 0 {
+		return 0
+	}
+	return t.rests[0].Layers
+}
 
 // Bytes is what all transfers move.
 func (t Transfers) Bytes() int64 { return t.whole().Bytes }
@@ -90,6 +102,14 @@ func (t Transfers) whole() Transfer {
 
 // after is how many transfers follow transfer k.
 func (t Transfers) after(k int) int { return len(t.rests) - 1 - k }
+
+// ahead is how many layers prefill has still to make when transfer k is ready.
+func (t Transfers) ahead(k int) int {
+	if t.after(k) == 0 {
+		return 0
+	}
+	return t.rests[k+1].Layers
+}
 
 // last is the last transfer; there must be one.
 func (t Transfers) last() Transfer { return t.rests[len(t.rests)-1].Transfer }

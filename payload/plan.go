@@ -1,6 +1,9 @@
 package payload
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Piece is one contiguous byte range on both sides: offsets into the source's and
 // the destination's memory image, and a length, all in bytes.
@@ -11,6 +14,7 @@ type Piece struct{ Source, Dest, Length int64 }
 type Transfer struct {
 	Layer  int     // the layer after which it may leave: the last of Layers
 	Layers []int   // the layers in it; one unless blocks are cross-layer
+	Ready  int     // how many of the layers that move prefill has made by then
 	Pieces []Piece // descriptors, in logical order, ranges adjacent on both sides merged
 	Blocks []Piece // what a stamp is written to, in the same order; together exactly the bytes of Pieces
 	Bytes  int64
@@ -84,6 +88,7 @@ func (s Spec) validatePair(prefillRank, decodeRank int) error {
 // build lists the transfers of one pair of tensor ranks between two stages.
 func (s Spec) build(cells []cell, p, d int) *Plan {
 	plan, tables := &Plan{}, tableSet{}
+	var moving []int // layers
 	for _, g := range inOrder(cells) {
 		pools := cells[g.cell].pools(s, p, d)
 		if len(pools) == 0 {
@@ -104,8 +109,13 @@ func (s Spec) build(cells []cell, p, d int) *Plan {
 			plan.DestBytes += q.blocks * q.destBlock()
 		}
 		plan.Transfers = append(plan.Transfers, t)
+		moving = append(moving, g.layers...)
 		plan.Bytes += t.Bytes
 		plan.Descriptors += len(t.Pieces)
+	}
+	slices.Sort(moving)
+	for i := range plan.Transfers {
+		plan.Transfers[i].Ready = readyBy(moving, plan.Transfers[i].Layer)
 	}
 	return plan
 }

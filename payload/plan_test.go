@@ -83,7 +83,18 @@ func checkPlans(t testing.TB, s Spec) {
 			t.Fatalf("%+v: %d transfers, in closed form %d, %v", s, len(plan.Transfers), len(sizes), err)
 		}
 		for i, x := range plan.Transfers {
-			if got := (TransferSize{x.Layer, int64(len(x.Pieces)), x.Bytes}); sizes[i] != got {
+			ready := 0
+			for _, other := range plan.Transfers {
+				for _, l := range other.Layers {
+					if l <= x.Layer {
+						ready++
+					}
+				}
+			}
+			if x.Ready != ready {
+				t.Fatalf("%+v: transfer %d may leave after %d layers, not %d", s, i, x.Ready, ready)
+			}
+			if got := (TransferSize{x.Layer, x.Ready, int64(len(x.Pieces)), x.Bytes}); sizes[i] != got {
 				t.Fatalf("%+v: transfer %d is %+v, in closed form %+v", s, i, got, sizes[i])
 			}
 		}

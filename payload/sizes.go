@@ -8,9 +8,9 @@ import (
 
 // TransferSize is what one transfer of a rank pair weighs.
 type TransferSize struct {
-	Layer       int // as of [Transfer]
-	Descriptors int64
-	Bytes       int64
+	Layer, Ready int // as of [Transfer]
+	Descriptors  int64
+	Bytes        int64
 }
 
 // Sizes are the transfers of the plan that [Spec.Pair] makes, in its order, in closed
@@ -30,16 +30,29 @@ func (s Spec) Sizes(prefillRank, decodeRank int) ([]TransferSize, error) {
 		}
 	}
 	var sizes []TransferSize
+	var moving []int // layers
 	for _, g := range inOrder(cells) {
 		if size := each[g.cell]; size.Descriptors > 0 {
 			size.Layer = g.last()
 			sizes = append(sizes, size)
+			moving = append(moving, g.layers...)
 		}
 	}
 	if len(sizes) == 0 {
 		return nil, r.nothing(prefillRank, decodeRank)
 	}
+	slices.Sort(moving)
+	for i := range sizes {
+		sizes[i].Ready = readyBy(moving, sizes[i].Layer)
+	}
 	return sizes, nil
+}
+
+// readyBy is how many of the layers that move, in order, prefill has made when it has made
+// the layer last, which is one of them.
+func readyBy(moving []int, last int) int {
+	at, _ := slices.BinarySearch(moving, last)
+	return at + 1
 }
 
 // group is the layers of a cell that move together.

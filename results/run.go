@@ -194,6 +194,9 @@ type Transfers struct {
 	Count       int   `json:"count"`
 	Bytes       int64 `json:"bytes"`       // of each
 	Descriptors int   `json:"descriptors"` // of each
+	// Layers is how many an emulated prefill makes after the transfer before each, until it
+	// may leave; 0 is 1.
+	Layers int `json:"prefill_layers,omitempty"`
 }
 
 // CellCPU is the processor time of both processes over the cell's measured phase,

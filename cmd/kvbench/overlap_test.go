@@ -33,6 +33,10 @@ func TestPredictTransfers(t *testing.T) {
 		// token make 33,554,432 and 8,388,608 B. In two paces of 1/62 s the full one and the
 		// windowed one after it take 41,943,040 B.
 		{"--model gemma-3-27b --context 4K --prefill 1s", 62, 8388608 / rate, 41943040 * 62 / 2},
+		// The five full layers of 34 move together after the 30th, 4096 B a token, and the other 29
+		// with 1024 tokens each after the last, 4 of 34 paces later.
+		{"--model gemma-3-4b --context 128K --prefill 500ms --layout paged --cross-layer", 2,
+			(2684354560+121634816)/rate - 0.5*4/34, 2684354560 / (0.5 * 4 / 34)},
 	} {
 		row := kvbench(t, strings.Fields("predict --link 100gbe --overlap layer --format json "+c.flags)...).rows(t)[0]
 		if row["transfers"] != c.transfers || !within(row["exposed_seconds"].(float64), c.exposed, 1e-6) {
@@ -40,6 +44,12 @@ func TestPredictTransfers(t *testing.T) {
 		}
 		if hides, _ := row["hiding_bytes_per_second"].(float64); !within(hides, c.hides, 1e-6) && math.Abs(hides-c.hides) > 0 {
 			t.Errorf("%s: hides from %g bytes/s, by hand %g", c.flags, hides, c.hides)
+		}
+	}
+	for flags, says := range map[string]bool{"--layers 70-79": true, "--pp 4": true, "": false} {
+		got := kvbench(t, strings.Fields("predict --model llama-2-70b --link 100gbe --prefill 1s --overlap layer "+flags)...)
+		if strings.Contains(got.stdout, "prefill is spread evenly over the") != says {
+			t.Errorf("%q: says over which layers prefill is spread: %v, want %v:\n%s", flags, !says, says, got.stdout)
 		}
 	}
 	// A fit too is asked for the one transfer that there is.

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kvbench/bench"
+	"kvbench/internal/units"
 	"kvbench/model"
 	"kvbench/payload"
 	"kvbench/report"
@@ -93,6 +94,7 @@ func (a *app) predict(f *predictFlags) error {
 		}
 	}
 	p.noteCheap()
+	p.noteSpread(specs[0])
 	p.table.Columns = p.headings()
 	return a.print(p.table, f.format)
 }
@@ -205,6 +207,15 @@ func (p *forecast) add(s payload.Spec) error {
 	return nil
 }
 
+// noteSpread notes that prefill is taken to be for the layers that move alone, where layers
+// overlap with it and the model has more. The rows of s have been added already.
+func (p *forecast) noteSpread(s payload.Spec) {
+	t, all := p.sizes[s.Tokens], s.Geometry.AttentionLayers()
+	if p.overlap == "layer" && t.Layers() < all {
+		p.table.Notes = append(p.table.Notes, fmt.Sprintf("prefill is spread evenly over the %s that move, of %d", units.Count(t.Layers(), "layer"), all))
+	}
+}
+
 // transfers are what one request of a context moves between the rank pair. A search for
 // the context at which something turns asks for hundreds, over each route, so they are kept.
 func (p *forecast) transfers(s payload.Spec) (model.Transfers, error) {
@@ -216,8 +227,10 @@ func (p *forecast) transfers(s payload.Spec) (model.Transfers, error) {
 		return model.Transfers{}, asUsage(err)
 	}
 	each := make([]model.Transfer, len(sizes))
+	made := 0 // layers
 	for i, z := range sizes {
-		each[i] = model.Transfer{Descriptors: int(z.Descriptors), Bytes: z.Bytes}
+		each[i] = model.Transfer{Descriptors: int(z.Descriptors), Bytes: z.Bytes, Layers: z.Ready - made}
+		made = z.Ready
 	}
 	t := model.NewTransfers(each)
 	p.sizes[s.Tokens] = t
