@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -103,6 +104,37 @@ func TestRDMAPath(t *testing.T) {
 		if want := "put emulated by active messages"; r.Protocol != want || !r.Emulated || r.Consumer.Protocol != want || !r.Consumer.Emulated {
 			t.Errorf("staged, %s: by %q, emulated %v; the consumer says %q, %v", direction, r.Protocol, r.Emulated, r.Consumer.Protocol, r.Consumer.Emulated)
 		}
+	}
+}
+
+// TestRDMAOtherEnvironment: the two sides may have other lanes of a family, by the UCX_TLS of
+// each. Both serve, and agree on how the data went, and a consumer outlives it.
+func TestRDMAOtherEnvironment(t *testing.T) {
+	needUCX(t)
+	for _, c := range []struct {
+		consumer, producer, direction, path string
+	}{
+		{"", "posix", "push", "put emulated by active messages"},
+		{"", "all", "pull", "get"},
+		{"rc,sm,self", "", "push", "put"},
+		{"all", "", "pull", "get"},
+		{"posix", "", "pull", "get emulated by active messages"},
+	} {
+		t.Run(fmt.Sprintf("%q %q %s", c.consumer, c.producer, c.direction), func(t *testing.T) {
+			environment := func(tls string) (l launch) {
+				if tls != "" {
+					l.env = []string{"UCX_TLS=" + tls}
+				}
+				return l
+			}
+			serving, addr := environment(c.consumer).consumer(t, "--once")
+			out := filepath.Join(t.TempDir(), "run.json")
+			environment(c.producer).start(t, with([]string{"producer", "--connect", addr, "--transport", "rdma", "--lane", "shm", "--direction", c.direction, "--verify", "full", "--out", out}, small...)...).end(patience).want(t, exitDone)
+			serving.end(patience).want(t, exitDone)
+			if r := readRun(t, out).Transport; r.Protocol != c.path || r.Consumer.Protocol != c.path || r.Emulated != r.Consumer.Emulated {
+				t.Errorf("by %q, emulated %v; the consumer says %q, %v; want %q", r.Protocol, r.Emulated, r.Consumer.Protocol, r.Consumer.Emulated, c.path)
+			}
+		})
 	}
 }
 

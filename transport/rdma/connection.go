@@ -27,6 +27,10 @@ type message struct {
 	// the initiator's word that it is not.
 	Withdraw  uint32 `json:"withdraw,omitempty"`
 	Withdrawn uint32 `json:"withdrawn,omitempty"`
+	// Imported is a region of the target's that the initiator has imported, and Direct whether
+	// the initiator's CPU reaches its memory.
+	Imported uint32 `json:"imported,omitempty"`
+	Direct   bool   `json:"direct,omitempty"`
 	// Ending says that the sender ends the connection, and why if it was not told to.
 	Ending bool   `json:"ending,omitempty"`
 	Reason string `json:"reason,omitempty"`

@@ -245,12 +245,12 @@ func TestWithdrawals(t *testing.T) {
 	}
 }
 
-// TestImportsAgain: an advertisement of a region that is imported already, or was withdrawn,
-// changes nothing and is refused. Whoever uses the first is still waited for.
+// TestImportsAgain: an advertisement of a region that is imported already changes nothing, so
+// that whoever uses it is still waited for; one that was withdrawn is gone for good.
 func TestImportsAgain(t *testing.T) {
 	conn, peer := listening(t, nil)
 	in := newInitiator(&connection{cfg: transport.Config{MaxOutstanding: 1}, engine: &engine{}, socket: conn.socket, dead: conn.dead})
-	ad := func(ids ...uint32) transport.Advertisement { // empty regions, which take no key
+	imports := func(ids ...uint32) error { // empty regions, which take no key
 		var regions []advertised
 		for _, id := range ids {
 			regions = append(regions, advertised{ID: id})
@@ -259,25 +259,24 @@ func TestImportsAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return b
+		got, err := in.Import(b)
+		if err == nil && len(got) != len(ids) {
+			t.Errorf("%d regions imported as %v", len(ids), got)
+		}
+		return err
 	}
-	if _, err := in.Import(ad(3, 4)); err != nil {
+	if err := imports(3, 4); err != nil {
 		t.Fatal(err)
 	}
 	r := in.remotes.byID[3]
 	if !r.acquire() {
 		t.Fatal("a region that was imported may not be used")
 	}
-	refused := func(what string, ids ...uint32) {
-		t.Helper()
-		if _, err := in.Import(ad(ids...)); !errors.Is(err, transport.ErrProtocol) {
-			t.Errorf("%s: %v, want ErrProtocol", what, err)
-		}
+	if err := imports(5, 3); err != nil || in.remotes.byID[3] != r || in.remotes.byID[5] == nil {
+		t.Errorf("a new one and one in use: %v, %v", err, in.remotes.byID)
 	}
-	refused("in use", 3)
-	refused("a new one and one in use", 5, 3)
-	if in.remotes.byID[3] != r || in.remotes.byID[5] != nil {
-		t.Errorf("a refused advertisement leaves %v", in.remotes.byID)
+	if _, err := in.claim(advertised{ID: 3, Size: 1}); !errors.Is(err, transport.ErrProtocol) {
+		t.Errorf("of another size under the same ID: %v, want ErrProtocol", err)
 	}
 	withdraw := func(id uint32) {
 		t.Helper()
@@ -285,32 +284,63 @@ func TestImportsAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	gone := func(what string, id uint32) {
+		t.Helper()
+		if err := imports(id); !errors.Is(err, transport.ErrRegion) {
+			t.Errorf("%s: %v, want ErrRegion", what, err)
+		}
+	}
 	withdraw(3)
-	refused("withdrawn while in use", 3)
+	gone("withdrawn while in use", 3)
 	withdraw(4)
 	if m := heard(t, peer); m.Withdrawn != 4 {
 		t.Errorf("region 3 is in use, and the target hears %+v", m)
 	}
-	refused("let go of", 4)
+	gone("let go of", 4)
 	withdraw(6)
 	if m := heard(t, peer); m.Withdrawn != 6 {
 		t.Errorf("the target hears %+v", m)
 	}
-	refused("withdrawn before it was imported", 6)
-	if _, err := in.Import(ad(5)); err != nil {
-		t.Errorf("a new region: %v", err)
+	gone("withdrawn before it was imported", 6)
+
+	// While it is being imported it is used by that, and not to be had afterwards.
+	r, err := in.claim(advertised{ID: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	withdraw(8)
+	withdraw(9)
+	if m := heard(t, peer); m.Withdrawn != 9 {
+		t.Errorf("region 8 is being imported, and the target hears %+v", m)
+	}
+	if err := in.settle(r, nil); !errors.Is(err, transport.ErrRegion) {
+		t.Errorf("withdrawn while it was imported: %v, want ErrRegion", err)
+	}
+	if m := heard(t, peer); m.Withdrawn != 8 {
+		t.Errorf("once it is imported the target hears %+v", m)
+	}
+	in.wg.Wait()
+	if in.remotes.byID[8] != nil || len(in.remotes.coming) > 0 {
+		t.Errorf("a region that was let go of is known still: %v, %v", in.remotes.byID, in.remotes.coming)
 	}
 }
 
-// TestTooManyRegions: what is remembered of a peer's regions has an end.
+// TestTooManyRegions: what is remembered of a peer's regions has an end, and those that are
+// remembered may go.
 func TestTooManyRegions(t *testing.T) {
-	conn, _ := listening(t, nil)
+	conn, peer := listening(t, nil)
 	in := newInitiator(&connection{cfg: transport.Config{MaxOutstanding: 1}, engine: &engine{}, socket: conn.socket, dead: conn.dead})
 	for id := range uint32(maxRemotes) {
 		in.remotes.known[id] = struct{}{}
 	}
-	if err := in.claim([]advertised{{ID: maxRemotes}}); !errors.Is(err, transport.ErrProtocol) {
+	if _, err := in.claim(advertised{ID: maxRemotes}); !errors.Is(err, transport.ErrProtocol) {
 		t.Errorf("one more imported: %v, want ErrProtocol", err)
+	}
+	if err := in.hear(message{Withdraw: 1}); err != nil {
+		t.Errorf("one of them withdrawn: %v", err)
+	}
+	if m := heard(t, peer); m.Withdrawn != 1 {
+		t.Errorf("the target hears %+v", m)
 	}
 	if err := in.hear(message{Withdraw: maxRemotes}); !errors.Is(err, transport.ErrProtocol) {
 		t.Errorf("one more withdrawn: %v, want ErrProtocol", err)

@@ -45,17 +45,19 @@ type initiator struct {
 	done    *transport.Completions
 	remotes struct {
 		sync.Mutex
-		byID  map[uint32]*remote
-		known map[uint32]struct{} // what was imported or withdrawn: an ID is one region's, for good
+		byID   map[uint32]*remote
+		coming map[uint32]*remote  // being imported, and held by that
+		known  map[uint32]struct{} // what was imported or withdrawn: an ID is one region's, for good
 	}
-	stopped chan struct{} // closed when the engine has ended
+	importing sync.Mutex
+	stopped   chan struct{} // closed when the engine has ended
 }
 
 var _ transport.Initiator = (*initiator)(nil)
 
 func newInitiator(c *connection) *initiator {
 	in := &initiator{connection: c, slots: make([]slot, c.cfg.MaxOutstanding), done: transport.NewCompletions(c.cfg.MaxOutstanding, c.dead), stopped: make(chan struct{})}
-	in.remotes.byID, in.remotes.known = make(map[uint32]*remote), make(map[uint32]struct{})
+	in.remotes.byID, in.remotes.coming, in.remotes.known = make(map[uint32]*remote), make(map[uint32]*remote), make(map[uint32]struct{})
 	c.engine.handle = in.happened
 	return in
 }
@@ -72,7 +74,11 @@ func (in *initiator) start() {
 func (in *initiator) hear(m message) error {
 	in.remotes.Lock()
 	r := in.remotes.byID[m.Withdraw]
-	full := len(in.remotes.known) >= maxRemotes
+	if r == nil {
+		r = in.remotes.coming[m.Withdraw]
+	}
+	_, known := in.remotes.known[m.Withdraw]
+	full := !known && len(in.remotes.known) >= maxRemotes
 	in.remotes.known[m.Withdraw] = struct{}{}
 	in.remotes.Unlock()
 	if full {
@@ -95,6 +101,12 @@ func (r *remote) withdraw() bool {
 	before := r.withdrawn
 	r.withdrawn = true
 	return !before && r.uses == 0
+}
+
+func (r *remote) isWithdrawn() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.withdrawn
 }
 
 // letGo forgets a withdrawn region and tells the target. Until then it is known, so that
@@ -132,51 +144,93 @@ func (in *initiator) release(r *remote) {
 
 // Import implements transport.Initiator.
 func (in *initiator) Import(ad transport.Advertisement) ([]transport.RemoteRegion, error) {
+	in.importing.Lock()
+	defer in.importing.Unlock()
 	regions, err := parseAdvertisement(ad)
 	if err != nil {
 		return nil, err
 	}
-	if err := in.claim(regions); err != nil {
-		return nil, err
-	}
 	imported := make([]transport.RemoteRegion, len(regions))
 	for i, a := range regions {
-		r := &remote{advertised: a}
-		// Messages are placed by the target, and need no key.
-		if a.Size > 0 && in.cfg.Operation != opAM {
-			if !in.engine.do(func() { r.key, err = in.engine.worker.Import(a.Key) }) {
-				return nil, in.Err()
-			}
-			if err != nil {
-				return nil, fmt.Errorf("import region %d: %w", a.ID, err)
-			}
+		if err := in.importOne(a); err != nil {
+			return nil, fmt.Errorf("import region %d: %w", a.ID, err)
 		}
-		in.remotes.Lock()
-		in.remotes.byID[a.ID] = r
-		in.remotes.Unlock()
 		imported[i] = transport.RemoteRegion{ID: a.ID, Size: a.Size}
 	}
 	return imported, nil
 }
 
-// claim takes the IDs of regions, which must be new: a region under an ID that is in use
-// would be withdrawn while transfers use it, and one that was withdrawn is the target's
-// again, whatever a stale advertisement says.
-func (in *initiator) claim(regions []advertised) error {
+// importOne makes a region known, unless it is already.
+func (in *initiator) importOne(a advertised) error {
+	r, err := in.claim(a)
+	if r == nil {
+		return err
+	}
+	direct, err := in.open(r)
+	if err == nil && a.Size > 0 {
+		err = in.socket.Send(message{Imported: a.ID, Direct: direct})
+	}
+	return in.settle(r, err)
+}
+
+// settle ends the import of a region that was claimed, which has come to err. A withdrawal
+// meanwhile is answered now.
+func (in *initiator) settle(r *remote, err error) error {
+	in.remotes.Lock()
+	delete(in.remotes.coming, r.ID)
+	if err == nil {
+		in.remotes.byID[r.ID] = r
+	}
+	in.remotes.Unlock()
+	if err == nil && r.isWithdrawn() {
+		err = errWithdrawn
+	}
+	in.release(r)
+	return err
+}
+
+var errWithdrawn = fmt.Errorf("its owner has withdrawn it: %w", transport.ErrRegion)
+
+// claim takes the ID of a region, and holds what it returns; nil where the region is known.
+// One that is in use stays as it is, and one that was withdrawn is the target's again,
+// whatever a stale advertisement says.
+func (in *initiator) claim(a advertised) (*remote, error) {
 	in.remotes.Lock()
 	defer in.remotes.Unlock()
-	if len(in.remotes.known)+len(regions) > maxRemotes {
-		return fmt.Errorf("import more than %d regions of a connection: %w", maxRemotes, transport.ErrProtocol)
-	}
-	for _, a := range regions {
-		if _, known := in.remotes.known[a.ID]; known {
-			return fmt.Errorf("import region %d, which was imported or withdrawn before: %w", a.ID, transport.ErrProtocol)
+	if r := in.remotes.byID[a.ID]; r != nil {
+		switch {
+		case r.isWithdrawn():
+			return nil, errWithdrawn
+		case r.Size != a.Size || r.Address != a.Address:
+			return nil, fmt.Errorf("advertised again as another: %w", transport.ErrProtocol)
 		}
+		return nil, nil
 	}
-	for _, a := range regions {
-		in.remotes.known[a.ID] = struct{}{}
+	if _, known := in.remotes.known[a.ID]; known {
+		return nil, errWithdrawn
 	}
-	return nil
+	if len(in.remotes.known) >= maxRemotes {
+		return nil, fmt.Errorf("%d regions of this connection were before it: %w", maxRemotes, transport.ErrProtocol)
+	}
+	r := &remote{advertised: a, uses: 1}
+	in.remotes.known[a.ID], in.remotes.coming[a.ID] = struct{}{}, r
+	return r, nil
+}
+
+// open makes a region's key usable, and reports whether this side's CPU reaches its memory.
+// Messages are placed by the target, and need no key.
+func (in *initiator) open(r *remote) (direct bool, err error) {
+	if r.Size == 0 || in.cfg.Operation == opAM {
+		return false, nil
+	}
+	if !in.engine.do(func() {
+		if r.key, err = in.engine.worker.Import(r.Key); err == nil {
+			direct = in.engine.worker.Direct(r.key, r.Address)
+		}
+	}) {
+		return false, in.Err()
+	}
+	return direct, err
 }
 
 // operation is how transfers of a direction are carried out.
@@ -237,7 +291,7 @@ func (in *initiator) fill(i int, t transport.Transfer) error {
 	}
 	total, err := transport.CheckDescriptors(t.Descriptors, local.size, r.Size)
 	if err == nil && !r.acquire() {
-		err = fmt.Errorf("post to remote region %d, which its owner has withdrawn: %w", t.Remote.ID, transport.ErrRegion)
+		err = fmt.Errorf("post to remote region %d: %w", t.Remote.ID, errWithdrawn)
 	}
 	if err == nil {
 		if err = in.cut(i, op, t, total, local, r); err != nil {

@@ -32,6 +32,7 @@ type portCounts struct {
 	bytes   int64
 	counted bool // every port has the counter, and one has counted something before or now
 	idle    bool // every port has the counter, and none ever counted anything
+	aside   bool // a port has never counted anything, and may have stood by or count nothing
 	bonded  bool // a port is of a bond, so that it may have counted a part: counted is false
 	all     map[string]hostinfo.PortCounters
 }
@@ -70,6 +71,10 @@ func (m *portMeter) read(payload int64) portCounts {
 		time.Sleep(counterLifespan)
 		c = m.look()
 	}
+	if c.counted && c.aside && c.bytes < payload-payload/10 {
+		// The ports that count did not see it, and one that may not count may have.
+		c.counted, c.idle = false, true
+	}
 	return c
 }
 
@@ -98,7 +103,7 @@ func (m *portMeter) look() portCounts {
 	// A port that stood by, as the second NIC of a connection may, takes nothing from
 	// what the others say.
 	all := len(m.ports) > 0 && with == len(m.ports)
-	c.idle = all && idle == len(m.ports)
+	c.idle, c.aside = all && idle == len(m.ports), idle > 0
 	c.counted = all && !c.idle && !c.bonded
 	return c
 }

@@ -18,12 +18,15 @@ type target struct {
 
 	mu        sync.Mutex
 	withdrawn map[uint32]chan struct{} // by region, closed when the initiator has confirmed its end
+	indirect  bool                     // the initiator's CPU does not reach all that it has imported
+
+	imported chan struct{} // closed when the initiator has imported something
 }
 
 var _ transport.Target = (*target)(nil)
 
 func newTarget(c *connection) *target {
-	t := &target{connection: c, withdrawn: make(map[uint32]chan struct{}), notices: notices{some: make(chan struct{}, 1)}}
+	t := &target{connection: c, withdrawn: make(map[uint32]chan struct{}), imported: make(chan struct{}), notices: notices{some: make(chan struct{}, 1)}}
 	c.engine.handle = t.happened
 	return t
 }
@@ -34,6 +37,13 @@ func (t *target) start() { t.connection.start(t.hear, func() {}) }
 func (t *target) hear(m message) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if m.Imported != 0 {
+		t.indirect = t.indirect || !m.Direct
+		if !isClosed(t.imported) {
+			close(t.imported)
+		}
+		return nil
+	}
 	confirmed := t.withdrawn[m.Withdrawn]
 	if confirmed == nil || isClosed(confirmed) {
 		return fmt.Errorf("withdrawal of region %d confirmed, which was not asked for: %w", m.Withdrawn, transport.ErrProtocol)
@@ -150,26 +160,18 @@ func (t *target) happened(e ucx.Event) {
 	}
 }
 
-// reachable reports whether the peer's CPU reaches all the memory that it was told of.
-// What the peer sees is not to be seen here, but both sides have the same lanes, so this
-// side asks UCX whether it would reach its own memory over them. It runs with the engine
-// held.
+// reachable reports whether the peer's CPU reaches all the memory that it was told of. Only
+// the peer can say: UCX decodes a key by the two sides' lanes, which need not be the same.
+// It says so before it posts anything, on another way than the notice that this is asked for.
 func (t *target) reachable() bool {
-	w := t.engine.worker
-	t.regions.mu.Lock()
-	defer t.regions.mu.Unlock()
-	for _, r := range t.regions.byID {
-		if !r.advertised || r.memory == nil {
-			continue
-		}
-		if !r.memory.own { // over no lane
-			return false
-		}
-		if mirror, err := w.Import(r.memory.Key); err != nil || !w.Direct(mirror, uint64(r.memory.Address)) {
-			return false
-		}
+	select {
+	case <-t.imported:
+	case <-t.closing:
+	case <-time.After(t.cfg.PeerTimeout):
 	}
-	return true
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return isClosed(t.imported) && !t.indirect
 }
 
 // servedBy is the operation behind a notice.
