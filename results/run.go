@@ -35,7 +35,7 @@ type Run struct {
 // Side is one host's part.
 type Side struct {
 	Host       hostinfo.Host `json:"host"`
-	CPUSeconds *float64      `json:"cpu_seconds"` // null: not known; of the process, in measured phases, without filling and checking
+	CPUSeconds *float64      `json:"cpu_seconds"` // null: not known; of the process, in measured phases, without filling, checking and spinning until a time
 	Setup      Setup         `json:"setup"`
 	// CopyBytesPerSecond is how fast one core of the host copied memory just before the run.
 	CopyBytesPerSecond float64 `json:"copy_bytes_per_second"`
@@ -197,7 +197,7 @@ type Transfers struct {
 }
 
 // CellCPU is the processor time of both processes over the cell's measured phase,
-// without filling and checking.
+// without filling, checking and spinning until a time.
 type CellCPU struct {
 	ProducerSeconds float64 `json:"producer_seconds"`
 	// ConsumerSeconds is null where the process served another run at the same time.
