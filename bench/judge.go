@@ -191,7 +191,7 @@ func evidence(run *results.Run, c *results.Cell, fit *model.Fit) model.Evidence 
 		counters = transport.Counters{}
 	}
 	e.Segments, e.Retransmits, e.ReceiveWindowLimited = counters.Packets, counters.Retransmits, counters.ReceiveWindowLimited
-	if busyPolling := run.Config["busy-poll"] == "true"; c.BusySeconds > 0 && !busyPolling { // a core that spins says nothing
+	if c.BusySeconds > 0 && !busyPolls(run) { // a core that spins says nothing
 		e.Producer = model.Processor{Cores: c.CPU.ProducerSeconds / c.BusySeconds, CPUs: run.Producer.Host.CPUs}
 		if cpu := c.CPU.ConsumerSeconds; cpu != nil {
 			e.Consumer = model.Processor{Cores: *cpu / c.BusySeconds, CPUs: run.Consumer.Host.CPUs}
@@ -201,6 +201,11 @@ func evidence(run *results.Run, c *results.Cell, fit *model.Fit) model.Evidence 
 		e.Cost = fit.Cost()
 	}
 	return e
+}
+
+// busyPolls reports whether the data's threads spun; records of before say so by the flag only.
+func busyPolls(run *results.Run) bool {
+	return run.Transport.BusyPoll || run.Config["busy-poll"] == "true"
 }
 
 // againstLink adds what a link is held against: device, path and streams.

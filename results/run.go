@@ -35,7 +35,7 @@ type Run struct {
 // Side is one host's part.
 type Side struct {
 	Host       hostinfo.Host `json:"host"`
-	CPUSeconds *float64      `json:"cpu_seconds"` // null: not known; of the process, in measured phases, without filling, checking and spinning until a time
+	CPUSeconds *float64      `json:"cpu_seconds"` // null: not known; of the process, in measured phases, as of a cell
 	Setup      Setup         `json:"setup"`
 	// CopyBytesPerSecond is how fast one core of the host copied memory just before the run.
 	CopyBytesPerSecond float64 `json:"copy_bytes_per_second"`
@@ -53,6 +53,8 @@ type Setup struct {
 type Transport struct {
 	Name    string `json:"name"`
 	Streams int    `json:"streams"` // connections of one request
+	// BusyPoll is whether the threads that move data spin.
+	BusyPoll bool `json:"busy_poll,omitempty"`
 	// Memory is where the KV cache lay; empty in older records is host.
 	Memory transport.MemoryKind `json:"memory,omitempty"`
 	// GPUPath is Staged or Direct for GPU memory, and empty for host memory.
@@ -197,7 +199,7 @@ type Transfers struct {
 }
 
 // CellCPU is the processor time of both processes over the cell's measured phase,
-// without filling, checking and spinning until a time.
+// without filling, checking and spinning until a layer or request starts.
 type CellCPU struct {
 	ProducerSeconds float64 `json:"producer_seconds"`
 	// ConsumerSeconds is null where the process served another run at the same time.
