@@ -189,10 +189,11 @@ func cellNotes(c results.Cell) (notes []string) {
 	add := func(format string, args ...any) {
 		notes = append(notes, units.Tokens(c.ContextTokens)+": "+fmt.Sprintf(format, args...))
 	}
-	if o := c.Overlap; o != nil {
+	measured := c.Latency.Service.Count > 0
+	if o := c.Overlap; o != nil && measured {
 		add("under a prefill of %s, exposed %s%s", units.Seconds(o.PrefillSeconds), estimateText(o.Exposed50, units.Seconds), exposedText(o))
 	}
-	if p := c.Predicted.Staged; p != nil {
+	if p := c.Predicted.Staged; p != nil && measured {
 		add("the pipeline of stages takes %s by what each did alone (ratio %.3f)", units.Seconds(p.Seconds), p.Ratio)
 	}
 	if c.Load != nil {

@@ -182,7 +182,7 @@ type Cell struct {
 	BusySeconds float64 `json:"busy_seconds"`             // that time
 
 	Latency   Latencies    `json:"latency"`
-	Service50 Estimate     `json:"service_p50_seconds"`
+	Service50 Estimate     `json:"service_p50_seconds,omitzero"` // absent where nothing was measured
 	Predicted Predictions  `json:"predicted"`
 	Overlap   *Overlap     `json:"overlap,omitempty"` // under an emulated prefill
 	Load      *Load        `json:"load,omitempty"`    // in an open loop
@@ -228,8 +228,8 @@ type Predictions struct {
 
 // Overlap is what layer-wise overlap with an emulated prefill left exposed.
 type Overlap struct {
-	PrefillSeconds float64  `json:"prefill_seconds"` // of a request
-	Exposed50      Estimate `json:"exposed_p50_seconds"`
+	PrefillSeconds float64  `json:"prefill_seconds"`              // of a request
+	Exposed50      Estimate `json:"exposed_p50_seconds,omitzero"` // absent where nothing was measured
 	// Spec and Fit expect the exposed time; their ratio is the measured p50 over it.
 	Spec *Prediction `json:"spec"`
 	Fit  *Prediction `json:"fit"`
@@ -258,12 +258,14 @@ type Load struct {
 // Prediction is one expectation of a time, beside the measured p50: in Predictions,
 // of a request's service.
 type Prediction struct {
-	Seconds     float64  `json:"seconds"`
-	SecondsLow  float64  `json:"seconds_low"`
-	SecondsHigh float64  `json:"seconds_high"`
-	Ratio       float64  `json:"ratio"` // measured over predicted
-	Low         float64  `json:"low"`   // the ratio's 95 % interval
-	High        *float64 `json:"high"`
+	Seconds     float64 `json:"seconds"`
+	SecondsLow  float64 `json:"seconds_low"`
+	SecondsHigh float64 `json:"seconds_high"`
+	// Ratio is measured over predicted, with its 95 % interval. Ratio and Low are absent,
+	// and High is null, where nothing was measured.
+	Ratio float64  `json:"ratio,omitzero"`
+	Low   float64  `json:"low,omitzero"`
+	High  *float64 `json:"high"`
 	// Vague is true where the prediction's own interval is too wide for a verdict.
 	Vague bool   `json:"vague,omitempty"`
 	Note  string `json:"note,omitempty"`
