@@ -154,3 +154,38 @@ func TestRunAndCheckNameOneLimiter(t *testing.T) {
 		}
 	}
 }
+
+// TestCheckLosesNothing: a record whose link or prefill makes no prediction any more, of
+// which it holds one, is refused: 1.4 times what its link predicts must not pass.
+func TestCheckLosesNothing(t *testing.T) {
+	const ms = time.Millisecond
+	for name, c := range map[string]struct {
+		change func(*results.Run)
+		says   string
+	}{
+		"unchanged":               {func(*results.Run) {}, ""},
+		"a negative startup":      {func(r *results.Run) { r.Link.AlphaSeconds = -1 }, "a cost that cannot be"},
+		"a negative descriptor":   {func(r *results.Run) { r.Link.GammaSeconds = -1 }, "a cost that cannot be"},
+		"a startup without end":   {func(r *results.Run) { r.Link.AlphaSeconds = math.Inf(1) }, "a cost that cannot be"},
+		"a startup beyond number": {func(r *results.Run) { r.Link.AlphaSeconds = math.NaN() }, "a cost that cannot be"},
+		"a rate without end":      {func(r *results.Run) { r.Link.BytesPerSecond, r.Link.FramingFactor = 1e308, 1e308 }, "without a rate"},
+		"descriptors that add up": {func(r *results.Run) { r.Link.GammaSeconds = 1e307 }, "does not make"}, // 160 of them
+		"no prefill":              {func(r *results.Run) { r.Cells[0].Overlap.PrefillSeconds = 0 }, "left exposed"},
+		"a negative prefill":      {func(r *results.Run) { r.Cells[0].Overlap.PrefillSeconds = -1 }, "left exposed"},
+	} {
+		o := outcomeOf(t, measuredAs(500*ms, 500*ms, 500*ms))
+		o.Cells[0].Pace = ms / 100
+		run, err := Summarize(o, gigabit(t), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.change(run)
+		err = Recheck(run, gigabit(t).Judge)
+		switch {
+		case c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "run it again")):
+			t.Errorf("%s: %v, want %q", name, err, c.says)
+		case c.says == "" && (err != nil || run.Cells[0].Verdict.Status != "fail"):
+			t.Errorf("%s: %v, %+v", name, err, run.Cells[0].Verdict)
+		}
+	}
+}
