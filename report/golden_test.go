@@ -273,3 +273,25 @@ func sameNumber(v any, s string) bool {
 	n, ok := v.(float64)
 	return ok && json.Unmarshal([]byte(s), &f) == nil && f == n
 }
+
+// TestOpenBounds: an interval that is open on a side says so: 0 s of which only the least is
+// known may be anything.
+func TestOpenBounds(t *testing.T) {
+	low, high := 0.0, 2e-6
+	for _, c := range []struct {
+		estimate results.Estimate
+		want     string
+	}{
+		{results.Estimate{Value: 0, Low: &low, High: &high}, "each further layer 0 s (0 s to 2 µs),"},
+		{results.Estimate{Value: 0, Low: &low}, "each further layer 0 s (from 0 s on),"},
+		{results.Estimate{Value: 1e-6, High: &high}, "each further layer 1 µs (up to 2 µs),"},
+		{results.Estimate{Value: 1e-6}, "each further layer 1 µs,"},
+	} {
+		r := measured(t)
+		withFit(r)
+		r.Fit.Beta = c.estimate
+		if notes := strings.Join(Run(r).Notes, "\n"); !strings.Contains(notes, c.want) {
+			t.Errorf("%+v: %q, want %q", c.estimate, notes, c.want)
+		}
+	}
+}

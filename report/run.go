@@ -211,11 +211,17 @@ func cellNotes(c results.Cell) (notes []string) {
 	return notes
 }
 
+// estimateText is a value with its 95 % interval, of which either bound may be open.
 func estimateText(e results.Estimate, format func(float64) string) string {
-	if e.Low == nil || e.High == nil {
-		return format(e.Value)
+	switch {
+	case e.Low != nil && e.High != nil:
+		return fmt.Sprintf("%s (%s to %s)", format(e.Value), format(*e.Low), format(*e.High))
+	case e.Low != nil:
+		return fmt.Sprintf("%s (from %s on)", format(e.Value), format(*e.Low))
+	case e.High != nil:
+		return fmt.Sprintf("%s (up to %s)", format(e.Value), format(*e.High))
 	}
-	return fmt.Sprintf("%s (%s to %s)", format(e.Value), format(*e.Low), format(*e.High))
+	return format(e.Value)
 }
 
 func exposedText(o *results.Overlap) string {
