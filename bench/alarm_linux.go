@@ -8,11 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spinFor is the last stretch before a time, which is spent spinning. A timerfd wakes
-// its reader 100 to 150 µs late on the virtual machine of docs/performance.md, so that
-// about half of it is really spun.
-const spinFor = 200 * time.Microsecond
-
 // timer is a kernel timer that is read through the runtime's poller: its reader gives
 // the processor to other goroutines, as in time.Sleep and unlike in nanosleep, which
 // would hold those back that the last post made ready.

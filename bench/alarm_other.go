@@ -4,11 +4,7 @@ package bench
 
 import "time"
 
-// spinFor is the last stretch before a time, which is spent spinning: more than the
-// runtime's timers are late by.
-const spinFor = 1500 * time.Microsecond
-
-// timer is the runtime's.
+// timer is the runtime's, which waits in nanoseconds where there is kqueue.
 type timer struct{}
 
 func (timer) sleep(d time.Duration) error {

@@ -3,11 +3,14 @@ package bench
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
 
+	"kvbench/payload"
 	"kvbench/transport"
+	"kvbench/transport/tcp"
 )
 
 // lateness is what 101 waits of 2 to 4 ms were late by, the least first.
@@ -23,7 +26,7 @@ func lateness(tb testing.TB, wait func(at time.Duration) time.Duration) []time.D
 
 // TestAlarmIsNotLate: waits end after their time. The runtime's own timers on Linux are
 // late by any part of a millisecond, since it waits in whole ones, and a quarter of them
-// by less than 0.3 ms: 0.1 ms too late for the spin. A quarter of an alarm's waits are
+// by less than 0.3 ms: 0.25 ms too late for the spin. A quarter of an alarm's waits are
 // undisturbed also on a machine that others use.
 func TestAlarmIsNotLate(t *testing.T) {
 	var a alarm
@@ -79,6 +82,53 @@ func TestAlarmAllocatesNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(20, wait); n > 0 {
 		t.Errorf("%v allocations a wait, want none", n)
 	}
+}
+
+// TestSpinIsTakenOff: waits of 40 µs, of which nothing is slept, are left out of the
+// processor time, up to what passed and, where nobody else has a turn, most of it.
+func TestSpinIsTakenOff(t *testing.T) {
+	var meter cpuMeter
+	a := alarm{meter: &meter}
+	defer a.close()
+	start := transport.Now()
+	for range 100 {
+		if _, err := a.until(t.Context(), transport.Now()+40*time.Microsecond); err != nil {
+			t.Fatal(err)
+		}
+	}
+	passed, off := transport.Now()-start, time.Duration(meter.aside.Load())
+	if off < time.Millisecond || off > passed { // of 4 ms; others of this machine may have the rest
+		t.Errorf("%v taken off of %v in which 4 ms were spun", off, passed)
+	}
+	if got := meter.seconds(); got < 0 {
+		t.Errorf("%v s of processor time", got)
+	}
+}
+
+// TestPacingLeavesRoom: on one processor, a layer leaves while prefill makes the next,
+// 150 µs apart: the first of 28 arrives in the first half of their 4.2 ms, in one of three
+// tries on a machine that may hold it up.
+func TestPacingLeavesRoom(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	layers := make([]int, 28)
+	for i := range layers {
+		layers[i] = i
+	}
+	prefill := 28 * 150 * time.Microsecond
+	plan := planOf(Push, spec(t, tokens(1), func(s *payload.Spec) { s.Layers = layers }))
+	plan.Verify = payload.VerifyStamp
+	b := newBed(t, tcp.New())
+	var first time.Duration
+	for range 3 {
+		o, err := b.run(plan, Load{Requests: 20, Prefill: []time.Duration{prefill}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first = o.Cells[0].Record.FirstLayer.Quantile(0.5); first < prefill/2 {
+			return
+		}
+	}
+	t.Errorf("half of the first layers arrive after %v of a prefill of %v, want less than half of it", first, prefill)
 }
 
 // BenchmarkLateness is how late a wait ends: the alarm's and, beside it, the runtime's.

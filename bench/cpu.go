@@ -44,7 +44,7 @@ func (o *occupancy) alone() (still func() bool) {
 }
 
 // cpuMeter counts the processor time of a phase, leaving out what the
-// benchmark itself needs to prepare and check bytes.
+// benchmark itself needs to prepare and check bytes, and to wake up in time.
 type cpuMeter struct {
 	start time.Duration
 	aside atomic.Int64
@@ -61,8 +61,11 @@ func (m *cpuMeter) leaveOut(f func()) {
 	defer runtime.UnlockOSThread()
 	before := hostinfo.ThreadCPU()
 	f()
-	m.aside.Add(int64(hostinfo.ThreadCPU() - before))
+	m.takeOff(hostinfo.ThreadCPU() - before)
 }
+
+// takeOff does not count that much of what this process used.
+func (m *cpuMeter) takeOff(d time.Duration) { m.aside.Add(int64(d)) }
 
 func (m *cpuMeter) seconds() float64 {
 	return max(0, (hostinfo.ProcessCPU() - m.start - time.Duration(m.aside.Load())).Seconds())

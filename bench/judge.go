@@ -25,8 +25,8 @@ type Judge struct {
 // calibration's samples, and the histograms of its cells. It returns an error
 // where the record cannot be judged: it is incomplete, or contradicts itself.
 func Recheck(run *results.Run, j Judge) error {
-	if l := run.Link; run.Transport.Name == "" || l != nil && !(l.BytesPerSecond > 0 && l.FramingFactor > 0) {
-		return errors.New("check run: the record names no transport, or a link without a rate; it was changed, or is damaged: run it again")
+	if run.Transport.Name == "" || run.Link != nil && !possible(run.Link) {
+		return errors.New("check run: the record names no transport, or a link without a rate or with a cost that cannot be; it was changed, or is damaged: run it again")
 	}
 	if !run.Complete {
 		return fmt.Errorf("check run: it ended early (%s), so there is no verdict; run it again", run.Incomplete)
@@ -47,6 +47,17 @@ func Recheck(run *results.Run, j Judge) error {
 	}
 	j.judge(run, fit)
 	return nil
+}
+
+// possible reports whether a link can carry bytes, in times that can be.
+func possible(l *results.Link) bool {
+	for _, atLeast0 := range []float64{l.AlphaSeconds, l.GammaSeconds} {
+		if !(atLeast0 >= 0) || math.IsInf(atLeast0, 0) {
+			return false
+		}
+	}
+	rate := l.BytesPerSecond * l.FramingFactor
+	return l.BytesPerSecond > 0 && l.FramingFactor > 0 && rate > 0 && !math.IsInf(rate, 0)
 }
 
 func recheckCell(c *results.Cell, spec *model.Cost, fit *model.Fit) error {
@@ -76,15 +87,31 @@ func recheckCell(c *results.Cell, spec *model.Cost, fit *model.Fit) error {
 		{c.Predicted.Spec != nil && spec == nil, "a prediction by a link that the record does not name"},
 	} {
 		if wrong.is {
-			return fmt.Errorf("the record contradicts itself: %s; it was changed, or is damaged: run it again", wrong.what)
+			return contradiction(wrong.what)
 		}
 	}
-	prefill := 0.0
+	prefill, then := 0.0, *c
 	if c.Overlap != nil {
 		prefill = c.Overlap.PrefillSeconds
 	}
 	predict(c, service, exposed, prefill, spec, fit)
+	return lost(&then, c)
+}
+
+// lost returns an error where a cell has no longer what was judged of it by its link:
+// the check would pass what it did not look at.
+func lost(then, now *results.Cell) error {
+	switch {
+	case then.Overlap != nil && now.Overlap == nil:
+		return contradiction(fmt.Sprintf("a prefill of %.4g s, and times that it left exposed", then.Overlap.PrefillSeconds))
+	case then.Predicted.Spec != nil && now.Predicted.Spec == nil, then.Overlap != nil && then.Overlap.Spec != nil && now.Overlap.Spec == nil:
+		return contradiction("a prediction by its link that the link does not make")
+	}
 	return nil
+}
+
+func contradiction(what string) error {
+	return fmt.Errorf("the record contradicts itself: %s; it was changed, or is damaged: run it again", what)
 }
 
 // agree reports whether two figures are the same but for rounding.
@@ -191,7 +218,7 @@ func evidence(run *results.Run, c *results.Cell, fit *model.Fit) model.Evidence 
 		counters = transport.Counters{}
 	}
 	e.Segments, e.Retransmits, e.ReceiveWindowLimited = counters.Packets, counters.Retransmits, counters.ReceiveWindowLimited
-	if busyPolling := run.Config["busy-poll"] == "true"; c.BusySeconds > 0 && !busyPolling { // a core that spins says nothing
+	if c.BusySeconds > 0 && !busyPolls(run) { // a core that spins says nothing
 		e.Producer = model.Processor{Cores: c.CPU.ProducerSeconds / c.BusySeconds, CPUs: run.Producer.Host.CPUs}
 		if cpu := c.CPU.ConsumerSeconds; cpu != nil {
 			e.Consumer = model.Processor{Cores: *cpu / c.BusySeconds, CPUs: run.Consumer.Host.CPUs}
@@ -201,6 +228,11 @@ func evidence(run *results.Run, c *results.Cell, fit *model.Fit) model.Evidence 
 		e.Cost = fit.Cost()
 	}
 	return e
+}
+
+// busyPolls reports whether the data's threads spun; records of before say so by the flag only.
+func busyPolls(run *results.Run) bool {
+	return run.Transport.BusyPoll || run.Config["busy-poll"] == "true"
 }
 
 // againstLink adds what a link is held against: device, path and streams.

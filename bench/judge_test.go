@@ -2,8 +2,10 @@ package bench
 
 import (
 	"math"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"kvbench/model"
 	"kvbench/results"
@@ -112,5 +114,78 @@ func TestExposedCeiling(t *testing.T) {
 	account(&e, c, nil, &model.Cost{BytesPerSecond: 10e9})
 	if math.Abs(e.WireSeconds/1.6e-3-1) > 1e-9 {
 		t.Errorf("the wire accounts for %g s of the exposed time, want 1.6e-3", e.WireSeconds)
+	}
+}
+
+// TestRunAndCheckNameOneLimiter: a producer that uses 2.1 s of processor time in 2.1 s with
+// a request in flight is at its limit, unless its threads spin; then no cores are named.
+// The run says the same as a check of its record does later, and so does a check of a
+// record of before, which has the flag alone.
+func TestRunAndCheckNameOneLimiter(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		busyPoll bool
+		limiter  string
+		cores    bool
+	}{{false, model.LimiterCPU, true}, {true, model.LimiterUnexplained, false}} {
+		o := outcomeOf(t, measuredAs(700*ms, 700*ms, 700*ms))
+		o.Plan.Config.BusyPoll = c.busyPoll
+		o.Producer.Host.Device.Loopback = true
+		o.Cells[0].ProducerCPU = 2.1
+		run, err := Summarize(o, gigabit(t), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := run.Cells[0].Verdict
+		if said.Limiter != c.limiter || strings.Contains(said.Evidence, "cores") != c.cores {
+			t.Errorf("busy polling %v: %s: %q, want %s", c.busyPoll, said.Limiter, said.Evidence, c.limiter)
+		}
+		for _, before := range []bool{false, true} {
+			if before {
+				run.Transport.BusyPoll = false
+				run.Config = map[string]string{"busy-poll": strconv.FormatBool(c.busyPoll)}
+			}
+			if err := Recheck(run, gigabit(t).Judge); err != nil {
+				t.Fatal(err)
+			}
+			if checked := run.Cells[0].Verdict; checked != said {
+				t.Errorf("busy polling %v, of before %v: checked as %+v, the run said %+v", c.busyPoll, before, checked, said)
+			}
+		}
+	}
+}
+
+// TestCheckLosesNothing: a record whose link or prefill makes no prediction any more, of
+// which it holds one, is refused: 1.4 times what its link predicts must not pass.
+func TestCheckLosesNothing(t *testing.T) {
+	const ms = time.Millisecond
+	for name, c := range map[string]struct {
+		change func(*results.Run)
+		says   string
+	}{
+		"unchanged":               {func(*results.Run) {}, ""},
+		"a negative startup":      {func(r *results.Run) { r.Link.AlphaSeconds = -1 }, "a cost that cannot be"},
+		"a negative descriptor":   {func(r *results.Run) { r.Link.GammaSeconds = -1 }, "a cost that cannot be"},
+		"a startup without end":   {func(r *results.Run) { r.Link.AlphaSeconds = math.Inf(1) }, "a cost that cannot be"},
+		"a startup beyond number": {func(r *results.Run) { r.Link.AlphaSeconds = math.NaN() }, "a cost that cannot be"},
+		"a rate without end":      {func(r *results.Run) { r.Link.BytesPerSecond, r.Link.FramingFactor = 1e308, 1e308 }, "without a rate"},
+		"descriptors that add up": {func(r *results.Run) { r.Link.GammaSeconds = 1e307 }, "does not make"}, // 160 of them
+		"no prefill":              {func(r *results.Run) { r.Cells[0].Overlap.PrefillSeconds = 0 }, "left exposed"},
+		"a negative prefill":      {func(r *results.Run) { r.Cells[0].Overlap.PrefillSeconds = -1 }, "left exposed"},
+	} {
+		o := outcomeOf(t, measuredAs(500*ms, 500*ms, 500*ms))
+		o.Cells[0].Pace = ms / 100
+		run, err := Summarize(o, gigabit(t), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.change(run)
+		err = Recheck(run, gigabit(t).Judge)
+		switch {
+		case c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "run it again")):
+			t.Errorf("%s: %v, want %q", name, err, c.says)
+		case c.says == "" && (err != nil || run.Cells[0].Verdict.Status != "fail"):
+			t.Errorf("%s: %v, %+v", name, err, run.Cells[0].Verdict)
+		}
 	}
 }

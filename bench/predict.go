@@ -12,9 +12,9 @@ import (
 // service and exposed times say. prefill is the emulated one in seconds, 0 without.
 func predict(cell *results.Cell, service, exposed *results.Histogram, prefill float64, spec *model.Cost, fit *model.Fit) {
 	measured := median(service)
-	cell.Service50, cell.Overlap, cell.Predicted = estimate(measured), nil, results.Predictions{}
+	cell.Service50, cell.Overlap, cell.Predicted = medianEstimate(service), nil, results.Predictions{}
 	if prefill > 0 {
-		cell.Overlap = &results.Overlap{PrefillSeconds: prefill, Exposed50: estimate(median(exposed))}
+		cell.Overlap = &results.Overlap{PrefillSeconds: prefill, Exposed50: medianEstimate(exposed)}
 	}
 	transfers, known := transfersOf(cell)
 	// expect holds the measurements against a service time of a request whose layers are
@@ -70,15 +70,24 @@ func median(h *results.Histogram) model.Interval {
 	return model.Interval{Value: h.Quantile(0.5).Seconds(), Low: at(low), High: at(high)}
 }
 
+// medianEstimate is the median for a record: nothing where nothing was measured.
+func medianEstimate(h *results.Histogram) results.Estimate {
+	if h.Count() == 0 {
+		return results.Estimate{}
+	}
+	return estimate(median(h))
+}
+
 // prediction holds a measurement against a prediction; nil where there is no
-// finite one.
+// finite one. Where nothing was measured it has no ratio.
 func prediction(measured, predicted model.Interval) *results.Prediction {
 	if !(predicted.Value > 0) || math.IsInf(predicted.High, 0) {
 		return nil
 	}
-	c := model.Compare(measured, predicted, 0)
-	return &results.Prediction{
-		Seconds: predicted.Value, SecondsLow: predicted.Low, SecondsHigh: predicted.High,
-		Ratio: c.Ratio.Value, Low: c.Ratio.Low, High: bound(c.Ratio.High),
+	p := &results.Prediction{Seconds: predicted.Value, SecondsLow: predicted.Low, SecondsHigh: predicted.High}
+	if measured.Value > 0 {
+		c := model.Compare(measured, predicted, 0)
+		p.Ratio, p.Low, p.High = c.Ratio.Value, c.Ratio.Low, bound(c.Ratio.High)
 	}
+	return p
 }

@@ -100,7 +100,7 @@ func (s *side) offer(t *target) error {
 
 // addInitiator makes a worker's memory and awaits the peer's.
 func (s *side) addInitiator(ctx context.Context, in transport.Initiator) error {
-	i := &initiator{Initiator: in, op: s.plan.Direction.op(), record: newRecord()}
+	i := &initiator{Initiator: in, op: s.plan.Direction.op(), record: newRecord(), alarm: alarm{meter: &s.meter}}
 	s.initiators = append(s.initiators, i)
 	if err := s.place(ctx, in); err != nil {
 		return err

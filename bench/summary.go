@@ -33,7 +33,8 @@ func Summarize(o *Outcome, a Assumptions, why error) (*results.Run, error) {
 		Producer: o.Producer,
 		Consumer: o.Consumer,
 		Transport: results.Transport{
-			Name: o.Plan.Transport, Streams: max(1, o.Plan.Config.Streams), Memory: o.Plan.Memory, GPUPath: gpuPath(o.Plan.Memory, o.Path),
+			Name: o.Plan.Transport, Streams: max(1, o.Plan.Config.Streams), BusyPoll: o.Plan.Config.BusyPoll,
+			Memory: o.Plan.Memory, GPUPath: gpuPath(o.Plan.Memory, o.Path),
 			Path: o.Path, Consumer: o.PeerPath,
 		},
 		Cells:   []results.Cell{},

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"encoding/json"
 	"errors"
 	"math"
 	"strings"
@@ -412,5 +413,31 @@ func TestEndedEarly(t *testing.T) {
 	}
 	if run.Cells[0].Goodput != 0 || run.Cells[0].Latency.Service.P50Ns != nil {
 		t.Errorf("goodput %g of nothing", run.Cells[0].Goodput)
+	}
+}
+
+// TestNothingMeasured: a cell that ended before a request did has its predictions, and
+// no median or ratio, in which a reader would take 0 for a measurement.
+func TestNothingMeasured(t *testing.T) {
+	for _, pace := range []time.Duration{0, time.Millisecond} {
+		o := outcomeOf(t, nil)
+		o.Cells[0].Complete, o.Cells[0].Pace = false, pace
+		run, err := Summarize(o, gigabit(t), errors.New("interrupted"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := run.Cells[0]
+		if c.Predicted.Spec == nil || c.Overlap != nil && c.Overlap.Spec == nil || (c.Overlap != nil) != (pace > 0) {
+			t.Fatalf("pace %v: predicted %+v, overlap %+v", pace, c.Predicted, c.Overlap)
+		}
+		text, err := json.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range []string{`"service_p50_seconds"`, `"exposed_p50_seconds"`, `"ratio"`, `"low"`} {
+			if strings.Contains(string(text), key) {
+				t.Errorf("pace %v: %s in %s", pace, key, text)
+			}
+		}
 	}
 }

@@ -12,13 +12,16 @@ type Processor struct {
 	CPUs  int     // that its host has; 0 where unknown
 }
 
+// known reports whether anybody looked.
+func (p Processor) known() bool { return p != Processor{} }
+
 // memory looks how much of two busy ends' time goes in copying. TCP on one host
 // copies each byte twice, into the kernel and out of it; what shared memory copies
 // depends on who places the bytes. A core copies at CopyBytesPerSecond when it does
 // nothing else.
 func (e Evidence) memory() (f Finding) {
 	used := e.Producer.Cores + e.Consumer.Cores
-	if _, busy := e.processors(); busy && e.copyCores() >= copyShare*used {
+	if _, busy := e.processors(); busy && e.bothKnown() && e.copyCores() >= copyShare*used {
 		f = Finding{LimiterMemory, fmt.Sprintf("both ends are on this host, and copying each byte twice at the %s of a core takes %.2f of the %.2f cores that they use",
 			units.Rate(e.CopyBytesPerSecond), e.copyCores(), used)}
 	}
@@ -39,22 +42,33 @@ func (e Evidence) cpu() (f Finding) {
 	if !busy {
 		return f
 	}
-	if c := e.copyCores(); c > 0 {
+	if c := e.copyCores(); c > 0 && e.bothKnown() {
 		text += fmt.Sprintf("; both are on this host, and %.2f of a core of that is copying each byte twice, the rest TCP and waking up", c)
 	}
 	return Finding{LimiterCPU, text + e.noMoreStreams()}
 }
 
-// processors says how busy the ends are, and whether one of them, or the host that
-// both are on, has no processor time to spare. A process can use a core for each of
-// its lanes, and no more than its host has.
+// bothKnown reports whether the processor time of both ends is known, so that what they
+// use together can be named.
+func (e Evidence) bothKnown() bool { return e.Producer.known() && e.Consumer.known() }
+
+// processors says how busy the ends are, of those that are known, and whether one of
+// them, or the host that both are on, has no processor time to spare. A process can use a
+// core for each of its lanes, and no more than its host has.
 func (e Evidence) processors() (text string, busy bool) {
 	lanes := max(e.Lanes, 1)
-	text = fmt.Sprintf("the producer's process uses %.2f cores and the consumer's %.2f, for %d lane(s)", e.Producer.Cores, e.Consumer.Cores, lanes)
+	switch {
+	case e.bothKnown():
+		text = fmt.Sprintf("the producer's process uses %.2f cores and the consumer's %.2f, for %d lane(s)", e.Producer.Cores, e.Consumer.Cores, lanes)
+	case e.Producer.known():
+		text = fmt.Sprintf("the producer's process uses %.2f cores, for %d lane(s)", e.Producer.Cores, lanes)
+	case e.Consumer.known():
+		text = fmt.Sprintf("the consumer's process uses %.2f cores, for %d lane(s)", e.Consumer.Cores, lanes)
+	}
 	for _, p := range []Processor{e.Producer, e.Consumer} {
 		busy = busy || p.Cores >= busyCPU*float64(p.limit(lanes))
 	}
-	if e.SameHost && e.Producer.CPUs > 0 {
+	if e.SameHost && e.bothKnown() && e.Producer.CPUs > 0 {
 		busy = busy || e.Producer.Cores+e.Consumer.Cores >= busyCPU*float64(min(2*lanes, e.Producer.CPUs))
 	}
 	return text, busy
@@ -65,8 +79,11 @@ func (e Evidence) onOneHost() string {
 	if !e.SameHost {
 		return ""
 	}
-	text, _ := e.processors()
-	return "; both ends are on this host, and no wire is between them: " + text
+	text := "; both ends are on this host, and no wire is between them"
+	if used, _ := e.processors(); used != "" {
+		text += ": " + used
+	}
+	return text
 }
 
 func (p Processor) limit(lanes int) int {

@@ -76,6 +76,12 @@ func TestLimiters(t *testing.T) {
 		{"more streams within the scatter", LimiterPath, "more streams do not clearly help: 1 stream carries 40 Gbit/s, but up to 52 Gbit/s in a batch, 2 streams carry 48.8 Gbit/s", 2, rates(StreamRate{1, 5e9, 6.5e9}, StreamRate{2, 6.1e9, 6.6e9})},
 		{"a busy consumer", LimiterCPU, "the consumer's 0.99", 2, func(e *Evidence) { useless(e); e.Consumer.Cores = 0.99 }},
 		{"a busy host of one core", LimiterCPU, "cores", 2, func(e *Evidence) { e.Lanes, e.Consumer = 4, Processor{0.9, 1} }},
+		// 0.99 of a core at one end is enough; what the other uses is not said where nobody looked.
+		{"a busy producer, and an unknown consumer", LimiterCPU, "the producer's process uses 0.99 cores, for 1 lane(s); more", 2, func(e *Evidence) { useless(e); e.Producer.Cores, e.Consumer = 0.99, Processor{} }},
+		{"a busy consumer, and an unknown producer", LimiterCPU, "the consumer's process uses 0.99 cores, for 1 lane(s); more", 2, func(e *Evidence) { useless(e); e.Producer, e.Consumer.Cores = Processor{}, 0.99 }},
+		// 2·3.5/7 is 1 core that copies at both ends, of which the producer's 0.9 are one: no share of that is known.
+		{"loopback, mostly copies, and an unknown consumer", LimiterCPU, "the producer's process uses 0.90 cores, for 1 lane(s); whether", 3, func(e *Evidence) { onHost(3.5e9, 0.9, 0)(e); e.Consumer = Processor{} }},
+		{"loopback, of which no processor time is known", LimiterUnexplained, "no wire is between them; whether", 5, func(e *Evidence) { onHost(3.5e9, 0, 0)(e); e.Producer, e.Consumer = Processor{}, Processor{} }},
 		{"four streams on one core", LimiterUnexplained, "", 2, func(e *Evidence) { e.Lanes, e.Consumer.Cores = 4, 0.99 }},
 		// 2·2.4/7 is 0.69 of the 1.83 cores in use; 2·3.5/7 is 1 of 1.8.
 		{"loopback, mostly TCP", LimiterCPU, "0.69 of a core of that is copying", 5, onHost(2.4e9, 0.91, 0.92)},

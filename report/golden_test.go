@@ -176,6 +176,16 @@ func TestRunTable(t *testing.T) {
 			r.Complete, r.Incomplete = false, "interrupted"
 			r.Cells = []results.Cell{{ContextTokens: 100, Bytes: 1, WorkingSetBytes: 1, Latency: results.Latencies{Service: repeated(t, 0, 0), Layer: repeated(t, 0, 0)}, Verdict: results.Verdict{Status: "fail"}}}
 		},
+		// Nothing is exposed of no request: 0 would read as a measurement, also in a record of before.
+		"nothing measured of an overlap": func(r *results.Run) {
+			r.Complete, r.Incomplete = false, "interrupted"
+			zero := 0.0
+			r.Cells = []results.Cell{{
+				ContextTokens: 100, Bytes: 1, WorkingSetBytes: 1, Latency: results.Latencies{Service: repeated(t, 0, 0), Layer: repeated(t, 0, 0)}, Verdict: results.Verdict{Status: "fail"},
+				Predicted: results.Predictions{Spec: &results.Prediction{Seconds: 0.042}},
+				Overlap:   &results.Overlap{PrefillSeconds: 0.04, Exposed50: results.Estimate{Low: &zero, High: &zero}, Spec: &results.Prediction{Seconds: 0.002}},
+			}}
+		},
 		// Under a prefill of 40 ms 3 ms were exposed, where the link leaves 2 and the fit 2.5:
 		// ratios of 1.5 and 1.2, while 43 ms for 42 and 42.5 of service are near 1.
 		"overlap": func(r *results.Run) {
@@ -262,4 +272,26 @@ func sameNumber(v any, s string) bool {
 	var f float64
 	n, ok := v.(float64)
 	return ok && json.Unmarshal([]byte(s), &f) == nil && f == n
+}
+
+// TestOpenBounds: an interval that is open on a side says so: 0 s of which only the least is
+// known may be anything.
+func TestOpenBounds(t *testing.T) {
+	low, high := 0.0, 2e-6
+	for _, c := range []struct {
+		estimate results.Estimate
+		want     string
+	}{
+		{results.Estimate{Value: 0, Low: &low, High: &high}, "each further layer 0 s (0 s to 2 µs),"},
+		{results.Estimate{Value: 0, Low: &low}, "each further layer 0 s (from 0 s on),"},
+		{results.Estimate{Value: 1e-6, High: &high}, "each further layer 1 µs (up to 2 µs),"},
+		{results.Estimate{Value: 1e-6}, "each further layer 1 µs,"},
+	} {
+		r := measured(t)
+		withFit(r)
+		r.Fit.Beta = c.estimate
+		if notes := strings.Join(Run(r).Notes, "\n"); !strings.Contains(notes, c.want) {
+			t.Errorf("%+v: %q, want %q", c.estimate, notes, c.want)
+		}
+	}
 }

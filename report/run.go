@@ -189,10 +189,11 @@ func cellNotes(c results.Cell) (notes []string) {
 	add := func(format string, args ...any) {
 		notes = append(notes, units.Tokens(c.ContextTokens)+": "+fmt.Sprintf(format, args...))
 	}
-	if o := c.Overlap; o != nil {
+	measured := c.Latency.Service.Count > 0
+	if o := c.Overlap; o != nil && measured {
 		add("under a prefill of %s, exposed %s%s", units.Seconds(o.PrefillSeconds), estimateText(o.Exposed50, units.Seconds), exposedText(o))
 	}
-	if p := c.Predicted.Staged; p != nil {
+	if p := c.Predicted.Staged; p != nil && measured {
 		add("the pipeline of stages takes %s by what each did alone (ratio %.3f)", units.Seconds(p.Seconds), p.Ratio)
 	}
 	if c.Load != nil {
@@ -210,11 +211,17 @@ func cellNotes(c results.Cell) (notes []string) {
 	return notes
 }
 
+// estimateText is a value with its 95 % interval, of which either bound may be open.
 func estimateText(e results.Estimate, format func(float64) string) string {
-	if e.Low == nil || e.High == nil {
-		return format(e.Value)
+	switch {
+	case e.Low != nil && e.High != nil:
+		return fmt.Sprintf("%s (%s to %s)", format(e.Value), format(*e.Low), format(*e.High))
+	case e.Low != nil:
+		return fmt.Sprintf("%s (from %s on)", format(e.Value), format(*e.Low))
+	case e.High != nil:
+		return fmt.Sprintf("%s (up to %s)", format(e.Value), format(*e.High))
 	}
-	return fmt.Sprintf("%s (%s to %s)", format(e.Value), format(*e.Low), format(*e.High))
+	return format(e.Value)
 }
 
 func exposedText(o *results.Overlap) string {

@@ -35,7 +35,7 @@ type Run struct {
 // Side is one host's part.
 type Side struct {
 	Host       hostinfo.Host `json:"host"`
-	CPUSeconds *float64      `json:"cpu_seconds"` // null: not known; of the process, in measured phases, without filling and checking
+	CPUSeconds *float64      `json:"cpu_seconds"` // null: not known; of the process, in measured phases, as of a cell
 	Setup      Setup         `json:"setup"`
 	// CopyBytesPerSecond is how fast one core of the host copied memory just before the run.
 	CopyBytesPerSecond float64 `json:"copy_bytes_per_second"`
@@ -53,6 +53,8 @@ type Setup struct {
 type Transport struct {
 	Name    string `json:"name"`
 	Streams int    `json:"streams"` // connections of one request
+	// BusyPoll is whether the threads that move data spin.
+	BusyPoll bool `json:"busy_poll,omitempty"`
 	// Memory is where the KV cache lay; empty in older records is host.
 	Memory transport.MemoryKind `json:"memory,omitempty"`
 	// GPUPath is Staged or Direct for GPU memory, and empty for host memory.
@@ -180,7 +182,7 @@ type Cell struct {
 	BusySeconds float64 `json:"busy_seconds"`             // that time
 
 	Latency   Latencies    `json:"latency"`
-	Service50 Estimate     `json:"service_p50_seconds"`
+	Service50 Estimate     `json:"service_p50_seconds,omitzero"` // absent where nothing was measured
 	Predicted Predictions  `json:"predicted"`
 	Overlap   *Overlap     `json:"overlap,omitempty"` // under an emulated prefill
 	Load      *Load        `json:"load,omitempty"`    // in an open loop
@@ -200,7 +202,7 @@ type Transfers struct {
 }
 
 // CellCPU is the processor time of both processes over the cell's measured phase,
-// without filling and checking.
+// without filling, checking and spinning until a layer or request starts.
 type CellCPU struct {
 	ProducerSeconds float64 `json:"producer_seconds"`
 	// ConsumerSeconds is null where the process served another run at the same time.
@@ -229,8 +231,8 @@ type Predictions struct {
 
 // Overlap is what layer-wise overlap with an emulated prefill left exposed.
 type Overlap struct {
-	PrefillSeconds float64  `json:"prefill_seconds"` // of a request
-	Exposed50      Estimate `json:"exposed_p50_seconds"`
+	PrefillSeconds float64  `json:"prefill_seconds"`              // of a request
+	Exposed50      Estimate `json:"exposed_p50_seconds,omitzero"` // absent where nothing was measured
 	// Spec and Fit expect the exposed time; their ratio is the measured p50 over it.
 	Spec *Prediction `json:"spec"`
 	Fit  *Prediction `json:"fit"`
@@ -259,12 +261,14 @@ type Load struct {
 // Prediction is one expectation of a time, beside the measured p50: in Predictions,
 // of a request's service.
 type Prediction struct {
-	Seconds     float64  `json:"seconds"`
-	SecondsLow  float64  `json:"seconds_low"`
-	SecondsHigh float64  `json:"seconds_high"`
-	Ratio       float64  `json:"ratio"` // measured over predicted
-	Low         float64  `json:"low"`   // the ratio's 95 % interval
-	High        *float64 `json:"high"`
+	Seconds     float64 `json:"seconds"`
+	SecondsLow  float64 `json:"seconds_low"`
+	SecondsHigh float64 `json:"seconds_high"`
+	// Ratio is measured over predicted, with its 95 % interval. Ratio and Low are absent,
+	// and High is null, where nothing was measured.
+	Ratio float64  `json:"ratio,omitzero"`
+	Low   float64  `json:"low,omitzero"`
+	High  *float64 `json:"high"`
 	// Vague is true where the prediction's own interval is too wide for a verdict.
 	Vague bool   `json:"vague,omitempty"`
 	Note  string `json:"note,omitempty"`

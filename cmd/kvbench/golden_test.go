@@ -226,6 +226,7 @@ func TestCheckRefuses(t *testing.T) {
 	for name, change := range map[string][2]string{
 		"transport": {`"transport": {`, `"transport": null, "old": {`},
 		"rate":      {`"bytes_per_second": `, `"bytes_per_second": 0, "old": `},
+		"gamma":     {`"gamma_seconds_per_descriptor": `, `"gamma_seconds_per_descriptor": -1, "old": `},
 	} {
 		kvbench(t, "check", changed(name+".json", change[0], change[1])).want(t, exitFailed, "names no transport, or a link without a rate", "run it again")
 	}
