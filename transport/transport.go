@@ -244,7 +244,7 @@ type Endpoint interface {
 type Initiator interface {
 	Endpoint
 	// Import makes the regions of the target's advertisement known, in the
-	// order in which they were advertised.
+	// order in which they were advertised. Importing a region again changes nothing.
 	Import(ad Advertisement) ([]RemoteRegion, error)
 	// Post hands over a transfer and never waits for the network. The
 	// transfer's descriptors must stay unchanged until its delivery. It returns

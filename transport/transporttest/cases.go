@@ -290,6 +290,9 @@ func testRegions(k *check) {
 	if !bytes.Equal(got, second) || !bytes.Equal(untouched, first) {
 		p.errorf("transfer between second regions: %s; first region: %s", firstDifference(got, second), firstDifference(untouched, first))
 	}
+	if again := p.share(rr); again != remoteRegion {
+		p.errorf("a region that is imported again is %+v, and was %+v", again, remoteRegion)
+	}
 	// Ends of registration.
 	k.must(p.initiator.Deregister(lr), "Deregister")
 	k.wants(p.initiator.Deregister(lr), transport.ErrRegion, "second Deregister")
