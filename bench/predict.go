@@ -39,10 +39,11 @@ func predict(cell *results.Cell, service, exposed *results.Histogram, prefill fl
 	if fit != nil {
 		whole, hidden := expect(fit.Predict(transfers.Totals()), fit.PredictExposed(transfers, prefill))
 		cell.Predicted.Fit = whole
-		caution(whole, fit.Outside(transfers.Totals()), fit.TrustworthyFor(transfers.Totals()))
+		outside, vague := fit.Outside(transfers.Totals()), fit.TrustworthyFor(transfers.Totals())
+		caution(whole, outside, vague)
 		if cell.Overlap != nil {
 			cell.Overlap.Fit = hidden
-			caution(hidden, fit.Outside(transfers.Totals()), cmp.Or(fit.TrustworthyFor(transfers.Totals()), fit.TrustworthyExposed(transfers, prefill)))
+			caution(hidden, outside, cmp.Or(vague, fit.TrustworthyExposed(transfers, prefill)))
 		}
 	}
 }

@@ -6,18 +6,13 @@ import (
 	"fmt"
 	"testing"
 
-	"kvbench/internal/cudadrv"
 	"kvbench/internal/cudadrv/testdouble"
 )
 
 // allocForRDMA is a child that makes memory for a NIC, and says how much of the device
 // is in use where that fails.
 func allocForRDMA() error {
-	d, err := cudadrv.Open()
-	if err != nil {
-		return err
-	}
-	c, err := d.Context(0)
+	_, c, err := firstDevice()
 	if err != nil {
 		return err
 	}

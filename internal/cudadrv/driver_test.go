@@ -33,11 +33,7 @@ func openDevice() error {
 
 // fillDevice is a child: it allocates until there is nothing left.
 func fillDevice() error {
-	d, err := cudadrv.Open()
-	if err != nil {
-		return err
-	}
-	c, err := d.Context(0)
+	_, c, err := firstDevice()
 	if err != nil {
 		return err
 	}

@@ -21,21 +21,22 @@ const (
 	ipcPiece  = 100_000
 )
 
-// importMemory is a child: it opens the memory whose handle stdin gives, copies a
-// piece of it to the front, says so, and keeps it open until stdin ends.
-func importMemory() error {
-	d, err := cudadrv.Open()
-	if err != nil {
-		return err
-	}
-	c, err := d.Context(0)
-	if err != nil {
-		return err
-	}
-	var handle [cudadrv.HandleSize]byte
+// givenHandle reads a child's handle from stdin.
+func givenHandle() (handle [cudadrv.HandleSize]byte) {
 	var text string
 	fmt.Fscanln(os.Stdin, &text)
 	hex.Decode(handle[:], []byte(text))
+	return handle
+}
+
+// importMemory is a child: it opens the memory whose handle stdin gives, copies a
+// piece of it to the front, says so, and keeps it open until stdin ends.
+func importMemory() error {
+	_, c, err := firstDevice()
+	if err != nil {
+		return err
+	}
+	handle := givenHandle()
 	base, err := c.OpenHandle(handle)
 	if err != nil {
 		return err
@@ -138,19 +139,11 @@ func TestOpenOwnHandle(t *testing.T) {
 // readNeighbour is a child: it opens the memory whose handle stdin gives, and copies the
 // page that follows on its first byte.
 func readNeighbour() error {
-	d, err := cudadrv.Open()
+	_, c, err := firstDevice()
 	if err != nil {
 		return err
 	}
-	c, err := d.Context(0)
-	if err != nil {
-		return err
-	}
-	var handle [cudadrv.HandleSize]byte
-	var text string
-	fmt.Fscanln(os.Stdin, &text)
-	hex.Decode(handle[:], []byte(text))
-	base, err := c.OpenHandle(handle)
+	base, err := c.OpenHandle(givenHandle())
 	if err != nil {
 		return err
 	}

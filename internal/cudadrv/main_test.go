@@ -62,15 +62,21 @@ func child(t *testing.T, name string, env ...string) (output string, ok bool) {
 func context(t testing.TB) *cudadrv.Context {
 	t.Helper()
 	testdouble.Need(t)
-	d, err := cudadrv.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := d.Context(0)
+	_, c, err := firstDevice()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// firstDevice opens the driver and the context of device 0.
+func firstDevice() (*cudadrv.Driver, *cudadrv.Context, error) {
+	d, err := cudadrv.Open()
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := d.Context(0)
+	return d, c, err
 }
 
 // alloc makes a buffer with the given content, freed with the test.

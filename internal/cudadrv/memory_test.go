@@ -97,11 +97,7 @@ func copyBetween(c *cudadrv.Context, to, from *cudadrv.Buffer, content []byte, p
 
 // checkCopies is a child: it copies one piece and many, and says how.
 func checkCopies() error {
-	d, err := cudadrv.Open()
-	if err != nil {
-		return err
-	}
-	c, err := d.Context(0)
+	d, c, err := firstDevice()
 	if err != nil {
 		return err
 	}
@@ -189,11 +185,7 @@ func TestOverlappingCopies(t *testing.T) {
 // checkLate is a child whose streams begin their work late: whoever does not wait
 // sees old bytes.
 func checkLate() error {
-	d, err := cudadrv.Open()
-	if err != nil {
-		return err
-	}
-	c, err := d.Context(0)
+	_, c, err := firstDevice()
 	if err != nil {
 		return err
 	}

@@ -14,11 +14,7 @@ import (
 // checkPinned is a child: it copies pieces of pinned host memory to a device, out of
 // order, and back to another place in one piece.
 func checkPinned() error {
-	d, err := cudadrv.Open()
-	if err != nil {
-		return err
-	}
-	c, err := d.Context(0)
+	d, c, err := firstDevice()
 	if err != nil {
 		return err
 	}

@@ -42,11 +42,7 @@ func shareable(c *cudadrv.Context, content []byte) (*cudadrv.Buffer, error) {
 // copies a piece to the front, says so, waits for a line, and copies back into memory of
 // its own what is then at the front.
 func importDescriptor() error {
-	d, err := cudadrv.Open()
-	if err != nil {
-		return err
-	}
-	c, err := d.Context(0)
+	_, c, err := firstDevice()
 	if err != nil {
 		return err
 	}
@@ -223,11 +219,7 @@ func TestNoAllocation(t *testing.T) {
 // shareOnce is a child: it makes memory, exports and imports it, twice. The first time may
 // fail; the second must leave nothing of it behind.
 func shareOnce() error {
-	d, err := cudadrv.Open()
-	if err != nil {
-		return err
-	}
-	c, err := d.Context(0)
+	d, c, err := firstDevice()
 	if err != nil {
 		return err
 	}
