@@ -53,17 +53,18 @@ func heldOut(residuals []model.Residual, from int64) (mean, worst float64) {
 	return mean / float64(max(n, 1)), worst
 }
 
-// FitOf fits the record's calibration again. It returns an error where there is none, or none to be trusted.
-func FitOf(run *results.Run) (*model.Fit, error) {
+// FitOf fits the record's calibration again, and returns the fit also as a record has it. It
+// returns an error where there is none, or none to be trusted.
+func FitOf(run *results.Run) (*model.Fit, *results.Fit, error) {
 	if run.Fit == nil {
-		return nil, errors.New("read fit: the run was not calibrated; run it without --calibrate off")
+		return nil, nil, errors.New("read fit: the run was not calibrated; run it without --calibrate off")
 	}
 	f := *run.Fit
 	f.Notes = nil
 	if fit := refit(&f); fit != nil {
-		return fit, nil
+		return fit, &f, nil
 	}
-	return nil, fmt.Errorf("read fit: %s", strings.Join(f.Notes, "; "))
+	return nil, nil, fmt.Errorf("read fit: %s", strings.Join(f.Notes, "; "))
 }
 
 // estimate writes an interval for JSON, which has no infinity.

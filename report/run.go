@@ -150,8 +150,7 @@ func runNotes(r *results.Run) []string {
 
 func fitNotes(f *results.Fit) (notes []string) {
 	if f.Bandwidth.Value > 0 {
-		notes = append(notes, fmt.Sprintf("fit: startup %s, each further layer %s, each descriptor %s, %s; held-out error from %s up %.1f %% mean, %.1f %% worst",
-			estimateText(f.Alpha, units.Seconds), estimateText(f.Beta, units.Seconds), estimateText(f.Gamma, units.Seconds), estimateText(f.Bandwidth, units.Rate), units.Bytes(f.ErrorFromBytes), 100*f.MAPE, 100*f.Worst))
+		notes = append(notes, fmt.Sprintf("fit: %s; held-out error from %s up %.1f %% mean, %.1f %% worst", FitText(f), units.Bytes(f.ErrorFromBytes), 100*f.MAPE, 100*f.Worst))
 	}
 	for _, n := range f.Notes {
 		notes = append(notes, "fit: "+n)
@@ -209,6 +208,12 @@ func cellNotes(c results.Cell) (notes []string) {
 		add("%s of memory reused for the %s of a request", units.BinaryBytes(c.WorkingSetBytes), units.BinaryBytes(c.Bytes))
 	}
 	return notes
+}
+
+// FitText is the coefficients of a fit with their 95 % intervals, for people.
+func FitText(f *results.Fit) string {
+	return fmt.Sprintf("startup %s, each further layer %s, each descriptor %s, %s",
+		estimateText(f.Alpha, units.Seconds), estimateText(f.Beta, units.Seconds), estimateText(f.Gamma, units.Seconds), estimateText(f.Bandwidth, units.Rate))
 }
 
 // estimateText is a value with its 95 % interval, of which either bound may be open.

@@ -99,7 +99,7 @@ func calibration(path string) (*results.Fit, error) {
 	if err != nil {
 		return nil, usagef("--calibrate is auto or off, or a run record: %w", err)
 	}
-	if _, err := bench.FitOf(record); err != nil {
+	if _, _, err := bench.FitOf(record); err != nil {
 		return nil, fmt.Errorf("--calibrate %s: %w", path, err)
 	}
 	record.Fit.Source = path

@@ -3,12 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"kvbench/bench"
 	"kvbench/internal/units"
 	"kvbench/model"
+	"kvbench/report"
 	"kvbench/results"
 )
 
@@ -131,23 +131,13 @@ func fittedRoute(path string) (route, error) {
 	if err != nil {
 		return route{}, err
 	}
-	fit, err := bench.FitOf(record)
+	fit, found, err := bench.FitOf(record)
 	if err != nil {
 		return route{}, fmt.Errorf("--fit %s: %w", path, err)
 	}
-	notes := []string{fmt.Sprintf("fit: as measured over %s: startup %s, each further layer %s, each descriptor %s, %s",
-		record.Transport.Lane, intervalText(fit.Alpha, units.Seconds), intervalText(fit.Beta, units.Seconds),
-		intervalText(fit.Gamma, units.Seconds), intervalText(fit.Asymptotic(), units.Rate))}
-	for _, n := range append(fit.Notes, fit.Vague()...) {
+	notes := []string{fmt.Sprintf("fit: as measured over %s: %s", record.Transport.Lane, report.FitText(found))}
+	for _, n := range found.Notes {
 		notes = append(notes, "fit: "+n)
 	}
 	return route{name: "fit", cost: fit.Cost(), fit: fit, notes: notes}, nil
-}
-
-// intervalText is a value with its 95 % interval, for people.
-func intervalText(i model.Interval, text func(float64) string) string {
-	if i.High == math.MaxFloat64 {
-		return fmt.Sprintf("%s (from %s on)", text(i.Value), text(i.Low))
-	}
-	return fmt.Sprintf("%s (%s to %s)", text(i.Value), text(i.Low), text(i.High))
 }
