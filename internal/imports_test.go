@@ -37,7 +37,7 @@ var rules = []rule{
 	{"model", []string{"internal/units", "internal/spelling"}, "the model is arithmetic on numbers that it is given"},
 	{"payload", []string{"internal/units", "internal/spelling"}, "bytes and geometry know nothing of how they move"},
 	{"transport", nil, "the contract stands alone"},
-	{"transport/transporttest", []string{"transport"}, "the suite knows the contract and no implementation"},
+	{"transport/transporttest", []string{"transport", "internal/testenv"}, "the suite knows the contract and no implementation"},
 	{"transport/transporttest/remote", []string{"transport", "transport/transporttest"}, "it carries the suite's calls to another process, whatever the transport"},
 	{"transport/transporttest/gpu", []string{"transport", "transport/transporttest", "internal/cudadrv"}, "it is memory for the suite's cases, whatever the transport"},
 	{"transport/*", []string{"transport", "internal/..."}, "a transport moves descriptors, whatever they hold, and knows no other transport"},

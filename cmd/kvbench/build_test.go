@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"kvbench/internal/testenv"
 	"kvbench/transport/rdma"
 )
 
@@ -52,7 +53,7 @@ func unusable(t *testing.T, run func(args ...string) output, says ...string) {
 // Here it is hidden behind an empty file, for one process and its children.
 func TestWithoutLibrary(t *testing.T) {
 	if err := rdma.New().Probe(t.Context()); err != nil {
-		skipOrFail(t, "rdma", err.Error())
+		testenv.Skip(t, "rdma", err.Error())
 	}
 	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
@@ -73,7 +74,7 @@ func TestWithoutLibrary(t *testing.T) {
 	}
 	hide := []string{"-m", "sh", "-c", `mount --bind "$0" "$1" && shift && exec "$@"`, empty, library}
 	if out, err := exec.Command("unshare", with(hide, "true")...).CombinedOutput(); err != nil {
-		skipOrFail(t, "mount", fmt.Sprintf("libucp cannot be hidden here: %v %s", err, out))
+		testenv.Skip(t, "mount", fmt.Sprintf("libucp cannot be hidden here: %v %s", err, out))
 	}
 	unusable(t, func(args ...string) output {
 		return launch{}.startProgram(t, "unshare", append(hide, self(t, args...)...)...).end(patience)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"kvbench/internal/cudadrv/testdouble"
+	"kvbench/internal/testenv"
 	"kvbench/results"
 	"kvbench/transport"
 )
@@ -31,11 +32,11 @@ var buildDouble = sync.OnceValue(func() (err error) {
 func withDouble(t *testing.T, env ...string) launch {
 	t.Helper()
 	if runtime.GOOS != "linux" {
-		skipOrFail(t, "cuda-double", "the driver is loaded on Linux only")
+		testenv.Skip(t, "cuda-double", "the driver is loaded on Linux only")
 	}
 	err := buildDouble()
 	if errors.Is(err, exec.ErrNotFound) {
-		skipOrFail(t, "cuda-double", err.Error())
+		testenv.Skip(t, "cuda-double", err.Error())
 	} else if err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +320,7 @@ func TestCUDAFailures(t *testing.T) {
 func TestPIDNamespaces(t *testing.T) {
 	unshare, err := exec.LookPath("unshare")
 	if err != nil || os.Geteuid() != 0 {
-		skipOrFail(t, "pidns", "needs root and unshare, to make a PID namespace")
+		testenv.Skip(t, "pidns", "needs root and unshare, to make a PID namespace")
 	}
 	self, err := os.Executable()
 	if err != nil {

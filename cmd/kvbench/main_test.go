@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"kvbench/internal/testenv"
 	"kvbench/results"
 )
 
@@ -56,28 +57,13 @@ func TestMain(m *testing.M) {
 	os.Setenv(asKVBench, "1")
 	// Flags that a developer keeps in the environment are not part of a test.
 	for _, v := range os.Environ() {
-		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "KVBENCH_") && name != requireVar {
+		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "KVBENCH_") && name != testenv.RequireVar {
 			os.Unsetenv(name)
 		}
 	}
 	status := m.Run()
 	os.RemoveAll(doubleDir)
 	os.Exit(status)
-}
-
-// requireVar lists what must be testable here: netns, say. Elsewhere a test that
-// lacks it is skipped.
-const requireVar = "KVBENCH_REQUIRE"
-
-// skipOrFail ends a test that lacks something of this machine.
-func skipOrFail(t *testing.T, what, why string) {
-	t.Helper()
-	for _, required := range strings.Split(os.Getenv(requireVar), ",") {
-		if required == what {
-			t.Fatalf("%s: %s, and %s asks for it", what, why, requireVar)
-		}
-	}
-	t.Skipf("%s: %s", what, why)
 }
 
 // output is what a command line brought.

@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
+	"kvbench/internal/testenv"
 )
 
 // heavyPredictions are the invocations of predict that have most to work out, the
@@ -52,11 +54,11 @@ func TestPredictIsQuick(t *testing.T) {
 	for name := range heavyPredictions {
 		args := heavyPrediction(name, record)
 		best := time.Hour
-		for try := 0; try < 10 && best > slow*50*time.Millisecond; try++ {
+		for try := 0; try < 10 && best > testenv.Slowdown*50*time.Millisecond; try++ {
 			best = min(best, processorTime(t, args...))
 		}
 		t.Logf("%s: %v", name, best)
-		if best > slow*50*time.Millisecond {
+		if best > testenv.Slowdown*50*time.Millisecond {
 			t.Errorf("%s: %v of processor time at best for %v", name, best, args)
 		}
 	}

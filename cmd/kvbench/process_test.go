@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"kvbench/internal/testenv"
 	"kvbench/results"
 )
 
@@ -155,7 +156,7 @@ func interrupted(t *testing.T, got output, out string) {
 }
 
 // intoTheRun waits until requests are measured, also on a busy machine.
-func intoTheRun() { time.Sleep(slow * 3 * time.Second) }
+func intoTheRun() { time.Sleep(testenv.Slowdown * 3 * time.Second) }
 
 // TestInterrupt: Ctrl-C ends a run in order and keeps what was measured.
 func TestInterrupt(t *testing.T) {
@@ -200,7 +201,7 @@ func TestInterruptKeepsNothing(t *testing.T) {
 
 // TestInterruptEarly: before anything was measured there is nothing to keep.
 func TestInterruptEarly(t *testing.T) {
-	if slow > 1 {
+	if testenv.Race {
 		t.Skip("memory of a GiB takes the race detector longer to fill than this test waits; the build without it runs this")
 	}
 	out := filepath.Join(t.TempDir(), "run.json")
@@ -257,7 +258,7 @@ func tinyDisk(t *testing.T) string {
 	dir := t.TempDir()
 	mount := exec.Command("mount", "-t", "tmpfs", "-o", "size=16k", "kvbench-test", dir)
 	if out, err := mount.CombinedOutput(); err != nil {
-		skipOrFail(t, "mount", fmt.Sprintf("a file system cannot be mounted here: %v %s", err, bytes.TrimSpace(out)))
+		testenv.Skip(t, "mount", fmt.Sprintf("a file system cannot be mounted here: %v %s", err, bytes.TrimSpace(out)))
 	}
 	t.Cleanup(func() {
 		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"kvbench/internal/hostinfo"
+	"kvbench/internal/testenv"
 	"kvbench/results"
 	"kvbench/transport/rdma"
 )
@@ -20,7 +21,7 @@ import (
 func needUCX(t *testing.T) {
 	t.Helper()
 	if err := rdma.New().Probe(t.Context()); err != nil {
-		skipOrFail(t, "rdma", err.Error())
+		testenv.Skip(t, "rdma", err.Error())
 	}
 	for _, v := range os.Environ() {
 		if name, value, _ := strings.Cut(v, "="); strings.HasPrefix(name, "UCX_") {
@@ -218,7 +219,7 @@ func TestRDMAUsage(t *testing.T) {
 func TestRDMAKill(t *testing.T) {
 	needUCX(t)
 	moment := moments(t)
-	const most = slow * 600 * time.Millisecond
+	const most = testenv.Slowdown * 600 * time.Millisecond
 	for _, c := range overUCX {
 		lane := laneFlags(c.lane, c.op, c.direction)
 		args := with(with(endless, "--verify", "none", "--concurrency", "2"), lane...)
@@ -262,6 +263,6 @@ func killConsumer(t *testing.T, at time.Duration, args []string) {
 	time.Sleep(at)
 	serving.signal(os.Kill)
 	serving.end(promptly)
-	p.end(slow*10*time.Second).want(t, exitFailed)
+	p.end(testenv.Slowdown*10*time.Second).want(t, exitFailed)
 	wholeOrMarked(t, out)
 }

@@ -19,10 +19,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"kvbench/internal/testenv"
 )
 
 // promptly is how long a refusal may take.
-const promptly = slow * 5 * time.Second
+const promptly = testenv.Slowdown * 5 * time.Second
 
 // frame is a frame of the control channel.
 func frame(kind string, body any) []byte {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"kvbench/internal/testenv"
 	"kvbench/results"
 )
 
@@ -35,7 +36,7 @@ func saturated(t *testing.T, try int, rate string, bits float64, mtu int, args .
 func overLink(t *testing.T, link []string, mtu int, args ...string) *results.Run {
 	t.Helper()
 	if runtime.GOOS != "linux" || os.Getuid() != 0 {
-		skipOrFail(t, "netns", "network namespaces need Linux and root")
+		testenv.Skip(t, "netns", "network namespaces need Linux and root")
 	}
 	self, err := os.Executable()
 	if err != nil {

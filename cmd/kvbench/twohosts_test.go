@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"kvbench/internal/testenv"
 	"kvbench/results"
 )
 
@@ -42,7 +43,7 @@ func netnsLink(t *testing.T) string {
 // needTwoHosts ends the test where network namespaces cannot be made.
 func needTwoHosts(t *testing.T) {
 	t.Helper()
-	if slow > 1 {
+	if testenv.Race {
 		t.Skip("the race detector slows both hosts: their goodput is not the link's; the build without it runs this")
 	}
 	if testing.Short() {
@@ -50,7 +51,7 @@ func needTwoHosts(t *testing.T) {
 	}
 	out, err := exec.Command(netnsLink(t), "--port", "0", "--", "true", "--", "true").CombinedOutput()
 	if err != nil {
-		skipOrFail(t, "netns", fmt.Sprintf("two hosts cannot be made here: %s", bytes.TrimSpace(out)))
+		testenv.Skip(t, "netns", fmt.Sprintf("two hosts cannot be made here: %s", bytes.TrimSpace(out)))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"kvbench/internal/cudadrv"
 	"kvbench/internal/cudadrv/testdouble"
+	"kvbench/internal/testenv"
 )
 
 // noise returns n bytes that no other seed gives.
@@ -247,7 +248,7 @@ func TestStreamIsLate(t *testing.T) {
 
 // TestTimedCallsAllocateNothing holds the calls of a transfer's path to it.
 func TestTimedCallsAllocateNothing(t *testing.T) {
-	if raceDetector {
+	if testenv.Race {
 		t.Skip("under the race detector pools forget what they hold, and calls of C take from one")
 	}
 	c := context(t)

@@ -10,6 +10,7 @@ import (
 
 	"kvbench/internal/cudadrv"
 	"kvbench/internal/cudadrv/testdouble"
+	"kvbench/internal/testenv"
 )
 
 const (
@@ -23,7 +24,7 @@ func shareableHere(t *testing.T) *cudadrv.Context {
 	t.Helper()
 	c := context(t)
 	if err := c.Driver().CheckShareable(c.Device); err != nil {
-		testdouble.Skip(t, "cuda-vmm", err.Error())
+		testenv.Skip(t, "cuda-vmm", err.Error())
 	}
 	return c
 }

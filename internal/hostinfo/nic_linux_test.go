@@ -2,16 +2,17 @@ package hostinfo
 
 import (
 	"errors"
-	"os"
+	"fmt"
 	"runtime"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/Mellanox/rdmamap"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"kvbench/internal/testenv"
 )
 
 // inNamespace runs f on a thread with a network namespace of its own, which ends with
@@ -28,8 +29,8 @@ func inNamespace(t *testing.T, f func()) {
 		done <- err
 	}()
 	err := <-done
-	if errors.Is(err, syscall.EPERM) && !slices.Contains(strings.Split(os.Getenv("KVBENCH_REQUIRE"), ","), "netns") {
-		t.Skipf("netns: a network namespace needs root: %v", err)
+	if errors.Is(err, syscall.EPERM) {
+		testenv.Skip(t, "netns", fmt.Sprintf("a network namespace needs root: %v", err))
 	}
 	if err != nil {
 		t.Fatalf("make a network namespace: %v", err)

@@ -10,6 +10,7 @@ import (
 	"kvbench/internal/cudadrv"
 	"kvbench/internal/cudadrv/testdouble"
 	"kvbench/internal/nvml"
+	"kvbench/internal/testenv"
 )
 
 // TestLink has every kind of link, asked for from both of its ends.
@@ -121,11 +122,11 @@ func TestThisMachine(t *testing.T) {
 	testdouble.Need(t)
 	driver, err := cudadrv.Open()
 	if err != nil {
-		testdouble.Skip(t, "cuda", err.Error())
+		testenv.Skip(t, "cuda", err.Error())
 	}
 	library, err := nvml.Open()
 	if err != nil {
-		testdouble.Skip(t, "nvml", err.Error())
+		testenv.Skip(t, "nvml", err.Error())
 	}
 	var uuids []string
 	for i := range driver.Count() {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,18 +15,16 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"kvbench/internal/testenv"
 )
 
 // need skips a test where libucp cannot be loaded, and fails it if KVBENCH_REQUIRE
 // names rdma.
 func need(t *testing.T) {
 	t.Helper()
-	err := Load()
-	if err != nil && slices.Contains(strings.Split(os.Getenv("KVBENCH_REQUIRE"), ","), "rdma") {
-		t.Fatalf("KVBENCH_REQUIRE names rdma: %v", err)
-	}
-	if err != nil {
-		t.Skip(err)
+	if err := Load(); err != nil {
+		testenv.Skip(t, "rdma", err.Error())
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"kvbench/internal/cudadrv/testdouble"
+	"kvbench/internal/testenv"
 	"kvbench/transport"
 	"kvbench/transport/cuda"
 	"kvbench/transport/transporttest"
@@ -87,7 +88,7 @@ func openedOnce(t *testing.T, of func(device int) transporttest.Allocator) {
 
 // TestTransfersAllocateNothing holds Post and Poll to it, and what runs beside them.
 func TestTransfersAllocateNothing(t *testing.T) {
-	if raceDetector {
+	if testenv.Race {
 		t.Skip("pools give less back under the race detector; the build without it runs this")
 	}
 	testdouble.Need(t)

@@ -8,6 +8,7 @@ import (
 
 	"kvbench/internal/cudadrv"
 	"kvbench/internal/cudadrv/testdouble"
+	"kvbench/internal/testenv"
 	"kvbench/transport/cuda"
 	"kvbench/transport/transporttest"
 	"kvbench/transport/transporttest/gpu"
@@ -74,7 +75,7 @@ func needShareable(t *testing.T) {
 	testdouble.Need(t)
 	d := must(cudadrv.Open())(t)
 	if err := d.CheckShareable(must(d.Device(0))(t)); err != nil {
-		testdouble.Skip(t, "cuda-vmm", err.Error())
+		testenv.Skip(t, "cuda-vmm", err.Error())
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"kvbench/internal/cudadrv/testdouble"
+	"kvbench/internal/testenv"
 	"kvbench/transport"
 	"kvbench/transport/cuda"
 	"kvbench/transport/transporttest"
@@ -18,7 +19,7 @@ func startInNamespace(t *testing.T, device int, env ...string) *remote.Transport
 	t.Helper()
 	testdouble.Need(t)
 	if os.Geteuid() != 0 {
-		testdouble.Skip(t, "pidns", "needs root, to make a PID namespace")
+		testenv.Skip(t, "pidns", "needs root, to make a PID namespace")
 	}
 	cmd := testdouble.Command(append(env, fmt.Sprint(childVar, "=", device))...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"kvbench/internal/testenv"
 	"kvbench/transport/mem"
 	"kvbench/transport/transporttest"
 )
@@ -15,7 +16,7 @@ func TestConformance(t *testing.T) {
 // TestSuiteCatchesFaults holds broken transports up to the suite. A fault that no
 // case notices is a hole in the suite.
 func TestSuiteCatchesFaults(t *testing.T) {
-	if raceDetector {
+	if testenv.Race {
 		t.Skip("a transport that completes before its bytes are there is a data race by intention; the build without the detector runs this")
 	}
 	for _, f := range mem.Faults() {

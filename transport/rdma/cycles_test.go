@@ -8,12 +8,12 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"kvbench/internal/testenv"
 	"kvbench/transport"
 	"kvbench/transport/rdma"
 )
@@ -69,7 +69,7 @@ func (h held) beyond(before held) string {
 		return fmt.Sprintf("%d file descriptors, %d before", h.descriptors, before.descriptors)
 	case h.shared > before.shared || h.locked > before.locked:
 		return fmt.Sprintf("%d bytes are shared and %d locked, %d and %d before", h.shared, h.locked, before.shared, before.locked)
-	case h.resident-before.resident > most && !underRace:
+	case h.resident-before.resident > most && !testenv.Race:
 		return fmt.Sprintf("resident memory has grown by %d bytes", h.resident-before.resident)
 	case h.goroutines > before.goroutines:
 		return fmt.Sprintf("%d goroutines, %d before", h.goroutines, before.goroutines)
@@ -82,13 +82,8 @@ func (h held) beyond(before held) string {
 // needProbe skips a test where the transport cannot be used, or fails it where it must.
 func needProbe(t *testing.T) {
 	t.Helper()
-	err := rdma.New().Probe(t.Context())
-	switch {
-	case err == nil:
-	case slices.Contains(strings.Split(os.Getenv("KVBENCH_REQUIRE"), ","), "rdma"):
-		t.Fatalf("KVBENCH_REQUIRE names rdma: %v", err)
-	default:
-		t.Skip(err)
+	if err := rdma.New().Probe(t.Context()); err != nil {
+		testenv.Skip(t, "rdma", err.Error())
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"kvbench/internal/cudadrv"
 	"kvbench/internal/cudadrv/testdouble"
+	"kvbench/internal/testenv"
 	"kvbench/transport"
 	"kvbench/transport/rdma"
 	"kvbench/transport/transporttest"
@@ -32,7 +33,7 @@ func need(t *testing.T) {
 	t.Helper()
 	testdouble.Only(t)
 	if err := rdma.New().Probe(t.Context()); err != nil {
-		testdouble.Skip(t, "rdma", err.Error())
+		testenv.Skip(t, "rdma", err.Error())
 	}
 }
 

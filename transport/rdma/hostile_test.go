@@ -6,13 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
-	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"kvbench/internal/rendezvous"
+	"kvbench/internal/testenv"
 	"kvbench/internal/ucx"
 	"kvbench/transport"
 )
@@ -21,12 +20,8 @@ import (
 // names rdma.
 func needUCX(t *testing.T) {
 	t.Helper()
-	err := New().Probe(t.Context())
-	if err != nil && slices.Contains(strings.Split(os.Getenv("KVBENCH_REQUIRE"), ","), "rdma") {
-		t.Fatalf("KVBENCH_REQUIRE names rdma: %v", err)
-	}
-	if err != nil {
-		t.Skip(err)
+	if err := New().Probe(t.Context()); err != nil {
+		testenv.Skip(t, "rdma", err.Error())
 	}
 }
 

@@ -4,12 +4,13 @@ import (
 	"fmt"
 	"testing"
 
+	"kvbench/internal/testenv"
 	"kvbench/transport"
 )
 
 // TestTransfersAllocateNothing holds Post and Poll to it, and what runs beside them.
 func TestTransfersAllocateNothing(t *testing.T) {
-	if raceDetector {
+	if testenv.Race {
 		t.Skip("pools give less back under the race detector; the build without it runs this")
 	}
 	in, target, local, remote, _ := connect(t, 8<<20)

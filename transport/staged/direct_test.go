@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"kvbench/internal/cudadrv/testdouble"
+	"kvbench/internal/testenv"
 	"kvbench/transport"
 	"kvbench/transport/rdma"
 	"kvbench/transport/staged"
@@ -16,7 +17,7 @@ func needUCX(t *testing.T) {
 	t.Helper()
 	testdouble.Only(t)
 	if err := rdma.New().Probe(t.Context()); err != nil {
-		testdouble.Skip(t, "rdma", err.Error())
+		testenv.Skip(t, "rdma", err.Error())
 	}
 }
 

@@ -7,14 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"kvbench/internal/testenv"
 	"kvbench/transport"
 )
 
@@ -80,10 +78,7 @@ func Run(t *testing.T, s Subject) {
 		if !errors.Is(err, transport.ErrUnavailable) {
 			t.Errorf("Probe or Check: %v does not wrap ErrUnavailable", err)
 		}
-		if slices.Contains(strings.Split(os.Getenv("KVBENCH_REQUIRE"), ","), s.Require) {
-			t.Fatalf("KVBENCH_REQUIRE names %s, which is not available: %v", s.Require, err)
-		}
-		t.Skipf("%s is not available here: %v", s.Require, err)
+		testenv.Skip(t, s.Require, fmt.Sprintf("not available here: %v", err))
 	}
 	for _, c := range cases(s) {
 		t.Run(c.name, func(t *testing.T) {

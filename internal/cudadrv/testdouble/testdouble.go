@@ -20,6 +20,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"kvbench/internal/testenv"
 )
 
 //go:embed libcuda libnvml
@@ -101,7 +103,7 @@ var missing error
 func Need(t testing.TB) {
 	t.Helper()
 	if missing != nil {
-		Skip(t, requirement, fmt.Sprintf("the test double of libcuda cannot be built: %v", missing))
+		testenv.Skip(t, requirement, fmt.Sprintf("the test double of libcuda cannot be built: %v", missing))
 	}
 }
 
@@ -112,16 +114,6 @@ func Only(t testing.TB) {
 	if Real() {
 		t.Skip("looks at the test double of libcuda, and runs against a driver")
 	}
-}
-
-// Skip skips a test that needs what is not here, or fails it where KVBENCH_REQUIRE
-// (a list with commas) names the need.
-func Skip(t testing.TB, need, reason string) {
-	t.Helper()
-	if slices.Contains(strings.Split(os.Getenv("KVBENCH_REQUIRE"), ","), need) {
-		t.Fatalf("KVBENCH_REQUIRE names %s: %s", need, reason)
-	}
-	t.Skip(reason)
 }
 
 // AsOnADriver runs the tests of this binary whose names match run as scripts/gpu-check

@@ -1,6 +1,0 @@
-//go:build race
-
-package main
-
-// slow is how much longer everything takes in this build.
-const slow = 5

@@ -1,5 +1,0 @@
-//go:build race
-
-package cudadrv_test
-
-const raceDetector = true

@@ -1,5 +1,0 @@
-//go:build !race
-
-package staged_test
-
-const raceDetector = false
