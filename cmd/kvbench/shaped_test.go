@@ -1,4 +1,4 @@
-//go:build slow
+//go:build full
 
 package main
 
@@ -17,7 +17,7 @@ import (
 
 // The model is held against links whose truth is known: a token bucket passes a
 // given rate, of which a given share is payload. These take minutes, so they are
-// built with the tag slow only; make test-model runs them.
+// built with the tag full only; make test-model runs them.
 
 // shaped makes a run between two network namespaces and returns its record.
 func shaped(t *testing.T, rate string, mtu int, args ...string) *results.Run {
