@@ -104,7 +104,8 @@ func (p *pair) transfer(descs ...transport.Descriptor) transport.Transfer {
 // post posts and expects no error.
 func (p *pair) post(t transport.Transfer) { p.must(p.initiator.Post(t), "Post") }
 
-// await polls until n transfers have ended and returns every completion in order.
+// await polls until n transfers have ended and returns every completion in order. The case
+// ends if there are more: then bytes may be under way whose completion seems to be there.
 func (p *pair) await(n int) []transport.Completion {
 	var all []transport.Completion
 	var buf [8]transport.Completion
@@ -115,6 +116,9 @@ func (p *pair) await(n int) []transport.Completion {
 			if c.Stage == transport.Delivered {
 				n--
 			}
+		}
+		if n < 0 {
+			p.fatalf("%d completions too many: %+v", -n, all)
 		}
 		if got > 0 {
 			continue
@@ -182,6 +186,9 @@ func (p *pair) move(descs ...transport.Descriptor) {
 	before := transport.Now()
 	p.post(t)
 	c := p.await(1)[0]
+	if c.ID != t.ID {
+		p.fatalf("completion %+v, where transfer %#x alone was outstanding", c, t.ID)
+	}
 	// Straight after the completion, with nothing in between to hide behind.
 	if got := p.destination().bytes(); xxh3.Hash(got) != sum {
 		p.errorf("%v of %d bytes in %d descriptors: %s", p.op, size, len(descs), firstDifference(got, want))

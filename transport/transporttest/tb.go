@@ -30,7 +30,8 @@ type Subject struct {
 	Config transport.Config
 	// Require is what KVBENCH_REQUIRE calls the subject. Empty means the listener's name.
 	Require string
-	// Patience is the longest that one case may take. 0 means 30 s.
+	// Patience is the longest that one case may take before it is taken to hang. 0 means
+	// two minutes, a hundred times what a case takes on a busy machine.
 	Patience time.Duration
 }
 
@@ -45,7 +46,7 @@ func (s Subject) withDefaults() Subject {
 		s.DialerMemory = s.ListenerMemory
 	}
 	if s.Patience == 0 {
-		s.Patience = 30 * time.Second
+		s.Patience = 2 * time.Minute
 	}
 	if s.Require == "" {
 		s.Require = s.Listener.Name()
@@ -122,15 +123,28 @@ func (c testCase) run(s Subject) []string {
 		defer k.cleanUp()
 		c.body(k)
 	}()
-	select {
-	case <-done:
-	case <-time.After(s.Patience + time.Second):
-		buf := make([]byte, 64<<10)
-		k.errorf("still running after %v; goroutines:\n%s", s.Patience, buf[:runtime.Stack(buf, true)])
+	if !k.ended(done, s.Patience+time.Second) {
+		// The end of what it waits for may end it.
+		go k.closeAll()
+		k.ended(done, s.Patience)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.messages
+}
+
+// ended waits for a case, and complains if it takes longer than patience.
+func (k *check) ended(done <-chan struct{}, patience time.Duration) bool {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		buf := make([]byte, 64<<10)
+		k.errorf("still running after %v more; goroutines:\n%s", patience, buf[:runtime.Stack(buf, true)])
+		return false
+	}
 }
 
 // check is what a case has: the subject, and a place for complaints.
@@ -174,10 +188,28 @@ func (k *check) wants(err, want error, doing string) {
 	}
 }
 
-func (k *check) cleanup(f func()) { k.cleanups = append(k.cleanups, f) }
+// cleanup has f called at the end of the case, and of a case that hangs from another
+// goroutine.
+func (k *check) cleanup(f func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.cleanups = append(k.cleanups, f)
+}
 
 func (k *check) cleanUp() {
-	for _, f := range append(k.frees, k.cleanups...) {
+	for _, f := range k.frees {
 		defer f() // last first, and all of them even if one ends the goroutine
+	}
+	k.closeAll()
+}
+
+// closeAll closes connections and listeners, last first.
+func (k *check) closeAll() {
+	k.mu.Lock()
+	all := k.cleanups
+	k.cleanups = nil
+	k.mu.Unlock()
+	for _, f := range all {
+		defer f()
 	}
 }
