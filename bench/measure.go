@@ -79,8 +79,7 @@ func (r *run) stage(ctx context.Context, c *cell, t *tally, p phase, warmup bool
 	return done, err
 }
 
-// arrivals returns, when pulling, the number of requests that were announced to this side
-// as read.
+// arrivals returns, when pulling, the number of requests that the consumer has read.
 func (r *run) arrivals() (n int64) {
 	for _, t := range r.targets {
 		n += t.arrived.Load()
