@@ -14,8 +14,7 @@ import (
 	"kvbench/transport"
 )
 
-// bodies are the cases that run for every operation that the transport has, with
-// either side dialling.
+// bodies are the cases that run for every supported operation, with either side dialling.
 var bodies = []struct {
 	name string
 	body func(*check)
@@ -74,12 +73,13 @@ func testSizes(k *check) {
 	sizes := []int{0, 1, 7, page - 1, page, page + 1, 64<<10 + 3, 1 << 20, 9<<20 + 5}
 	p := k.connect(sizes[len(sizes)-1] + 2*margin)
 	for i, size := range sizes {
-		// A different place on either side, so that offsets cannot be confused.
+		// The offsets differ on each side, so that the transport cannot confuse them.
 		p.move(transport.Descriptor{Local: int64(i), Remote: margin, Length: int64(size)})
 	}
 }
 
-// pieces tiles count ranges of up to size bytes on both sides, in different order.
+// pieces returns count descriptors of up to size bytes, in a different order on each
+// side, and the bytes that they span.
 func pieces(count, size int, r *rand.Rand) (descs []transport.Descriptor, span int) {
 	order := r.Perm(count)
 	for i, j := range order {
@@ -98,7 +98,7 @@ func testScatterGather(k *check) {
 		p := k.connect(span)
 		p.move(descs...)
 	}
-	// Equal lengths whose places could be exchanged unnoticed by a count.
+	// Equal lengths: counting bytes would not notice that the two were exchanged.
 	p := k.connect(8 << 10)
 	p.move(transport.Descriptor{Local: 0, Remote: 4096, Length: 4096}, transport.Descriptor{Local: 4096, Remote: 0, Length: 4096})
 }
@@ -136,7 +136,7 @@ func testOutstanding(k *check) {
 	p.quiet()
 }
 
-// quiet complains about completions that nothing was posted for.
+// quiet reports completions of transfers that were never posted.
 func (p *pair) quiet() {
 	time.Sleep(5 * time.Millisecond)
 	var buf [4]transport.Completion
@@ -151,7 +151,7 @@ func testQueueFull(k *check) {
 	for range outstanding {
 		p.post(p.transfer(transport.Descriptor{Length: 1 << 20}))
 	}
-	// Nothing is polled, so every place stays taken, delivered or not.
+	// Nothing is polled, so every slot stays taken, delivered or not.
 	if err := p.initiator.Post(p.transfer()); errors.Is(err, transport.ErrQueueFull) {
 		full = true
 	} else {
@@ -168,7 +168,7 @@ func testQueueFull(k *check) {
 func testBackToBack(k *check) {
 	p := k.connect(1 << 16)
 	for i := range 300 {
-		// New bytes each time at the same place: yesterday's must not do.
+		// Each round writes new bytes at the same place, so that stale bytes fail.
 		p.source().write(noise(512, uint64(i)), 0)
 		p.source().write([]byte{byte(i)}, 600)
 		p.move(transport.Descriptor{Local: 0, Remote: 0, Length: 601})
@@ -216,11 +216,11 @@ func testSourceReuse(k *check) {
 
 func testReportLocal(k *check) {
 	p := k.connect(4096)
-	p.move(transport.Descriptor{Length: 4096}) // ReportLocal not asked for: move expects one completion
+	p.move(transport.Descriptor{Length: 4096}) // without ReportLocal, move expects one completion
 	p.quiet()
 }
 
-// testPostDuringWait has a transfer end a Wait that was there before it.
+// testPostDuringWait posts a transfer that must end a Wait already blocked.
 func testPostDuringWait(k *check) {
 	p := k.connect(4096)
 	for range 20 {
@@ -258,12 +258,12 @@ func testBounds(k *check) {
 	if !bytes.Equal(p.local.bytes(), wantLocal) || !bytes.Equal(p.remote.bytes(), wantRemote) {
 		p.errorf("a refused transfer moved bytes")
 	}
-	p.move(transport.Descriptor{Length: size}) // and the connection lives
+	p.move(transport.Descriptor{Length: size}) // the connection still works
 }
 
 func testRegions(k *check) {
 	p := k.connect(1 << 12)
-	// A second region on either side: bytes must go to the one that was named.
+	// With a second region on either side, bytes must go to the named region.
 	local, remote := k.alloc(k.initiatorMemory(), noise(1<<12, 5)), k.alloc(k.targetMemory(), noise(1<<12, 6))
 	lr, err := p.initiator.Register(local.Memory())
 	k.must(err, "Register")
@@ -293,7 +293,7 @@ func testRegions(k *check) {
 	if again := p.share(rr); again != remoteRegion {
 		p.errorf("a region that is imported again is %+v, and was %+v", again, remoteRegion)
 	}
-	// Ends of registration.
+	// Deregistration.
 	k.must(p.initiator.Deregister(lr), "Deregister")
 	k.wants(p.initiator.Deregister(lr), transport.ErrRegion, "second Deregister")
 	k.wants(p.initiator.Post(t), transport.ErrRegion, "Post from a deregistered region")
@@ -320,7 +320,7 @@ func testDeregisterBusy(k *check) {
 	p.post(p.transfer(transport.Descriptor{Length: size}))
 	err := p.initiator.Deregister(p.localRegion)
 	if err == nil {
-		// Allowed only if the transfer had ended by then.
+		// Success is allowed only if the transfer had already ended.
 		var buf [1]transport.Completion
 		if n, _ := p.initiator.Poll(buf[:]); n == 0 {
 			k.errorf("Deregister succeeded under an outstanding transfer")
@@ -336,11 +336,11 @@ func testDeregisterAtTarget(k *check) {
 	p := k.connect(1 << 16)
 	p.move(transport.Descriptor{Length: 1 << 16})
 	k.must(p.target.Deregister(p.targetRegion), "Deregister at the target")
-	defer p.remote.free() // which is the owner's right from here on
+	defer p.remote.free() // the owner may free it from here on
 	want := p.destination().bytes()
 	p.source().write(noise(1<<16, 99), 0)
 	if err := p.initiator.Post(p.transfer(transport.Descriptor{Length: 1 << 16})); err != nil {
-		return // already known to be impossible: as good
+		return // refused at once, which is as good
 	}
 	c := p.await(1)[0]
 	if c.Err == nil {
@@ -357,7 +357,7 @@ func testUnsupported(k *check) {
 	k.wants(p.initiator.Post(p.transfer(transport.Descriptor{Length: 1})), transport.ErrUnsupported, "Post")
 }
 
-// collect polls until every transfer of ids has ended once, or the watchdog barks.
+// collect polls until every transfer of ids has ended once, or the case's time is up.
 func (p *pair) collect(ids map[uint64]bool, doing string) (failed []error) {
 	var buf [8]transport.Completion
 	for len(ids) > 0 {
@@ -387,7 +387,7 @@ func (p *pair) collect(ids map[uint64]bool, doing string) (failed []error) {
 	return failed
 }
 
-// busy posts a queue of large transfers and returns their IDs.
+// busy posts many large transfers and returns their IDs.
 func (p *pair) busy() map[uint64]bool {
 	ids := make(map[uint64]bool)
 	for range 32 {
@@ -434,7 +434,8 @@ func testTargetDies(k *check) {
 	}
 }
 
-// eventually posts until the initiator has noticed that the connection is gone.
+// eventually posts until the initiator has noticed that the connection is gone. It
+// returns Post's error.
 func (p *pair) eventually() error {
 	var buf [8]transport.Completion
 	for p.ctx.Err() == nil {
@@ -447,8 +448,9 @@ func (p *pair) eventually() error {
 	return errors.New("every Post succeeded")
 }
 
-// testInitiatorDies ends initiators right after their last delivery. Writes that were
-// delivered are still told; of reads the initiator's word may be lost with it.
+// testInitiatorDies closes initiators right after their last delivery. Notices of
+// delivered writes must still arrive. Notices of reads come from the initiator and may be
+// lost with it.
 func testInitiatorDies(k *check) {
 	const rounds, transfers = 8, 32
 	for range rounds {
@@ -487,7 +489,7 @@ func testCancel(k *check) {
 	var notices [1]transport.Notice
 	_, err = p.target.Notifications(ctx, notices[:])
 	k.wants(err, context.DeadlineExceeded, "Notifications with nothing delivered")
-	p.move(transport.Descriptor{Length: 4096}) // no harm done
+	p.move(transport.Descriptor{Length: 4096}) // the connection still works
 }
 
 func testConnections(k *check) {
@@ -553,7 +555,7 @@ func testWrongAddress(k *check) {
 	}
 }
 
-// firstDifference says where two buffers part.
+// firstDifference describes the first difference between two buffers.
 func firstDifference(got, want []byte) string {
 	for i := range min(len(got), len(want)) {
 		if got[i] != want[i] {
