@@ -67,7 +67,7 @@ func (k *check) connectTo(l transport.Listener, size int) *pair {
 	return p
 }
 
-// initiatorMemory returns the allocator of the side that has the initiator.
+// initiatorMemory and targetMemory return the allocators of the sides with those roles.
 func (k *check) initiatorMemory() Allocator {
 	if k.reversed {
 		return k.ListenerMemory
@@ -140,7 +140,7 @@ func (p *pair) notices(n int) []transport.Notice {
 	return all
 }
 
-// source returns the memory that the pair's operation reads.
+// source and destination return the memory that the pair's operation reads and writes.
 func (p *pair) source() *buffer {
 	if p.op == transport.Read {
 		return p.remote
