@@ -148,7 +148,7 @@ func (k *calibrator) unlikeCells(n int) int {
 	return n
 }
 
-// largest returns the size in bytes of the largest batch for which all batches together
+// largest returns the size in bytes of the largest batch, such that all batches together
 // take at most the budget. Sizes are log-spaced, so the mean batch is less than a third
 // of the largest.
 func (k *calibrator) largest(ctx context.Context, budget time.Duration) (int64, error) {

@@ -10,7 +10,7 @@ import (
 )
 
 // carrier returns the device that carried the data at one side: the RDMA port that the
-// path describes, else the interface over which the two sides met if the path names it,
+// path describes, else the interface that connects the two sides if the path names it,
 // else a device with only a name. It returns the zero Device if the path names no device.
 func carrier(h hostinfo.Host, p transport.Path) hostinfo.Device {
 	switch {

@@ -91,8 +91,8 @@ const (
 	mostGreetersOneHost = 64
 )
 
-// enter counts a connection. The returned function ends the count. ok is false if there
-// is no room.
+// enter counts a connection, and leave removes it from the count. ok is false if there is
+// no room.
 func (g *greeters) enter(addr net.Addr) (leave func(), ok bool) {
 	host, _, err := net.SplitHostPort(addr.String())
 	if err != nil {

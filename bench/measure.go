@@ -79,7 +79,8 @@ func (r *run) stage(ctx context.Context, c *cell, t *tally, p phase, warmup bool
 	return done, err
 }
 
-// arrivals returns, when pulling, the number of requests that the consumer has read.
+// arrivals returns, when pulling, the number of requests that notices have reported as
+// read.
 func (r *run) arrivals() (n int64) {
 	for _, t := range r.targets {
 		n += t.arrived.Load()

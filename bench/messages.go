@@ -90,5 +90,5 @@ type phaseDone struct {
 	Path       transport.Path `json:"path"`
 	Record     *Record        `json:"record,omitempty"`  // pulling
 	Samples    []model.Sample `json:"samples,omitempty"` // pulling, calibration or probe
-	Failed     string         `json:"failed,omitempty"`  // failure of a probe, or of a worker told to stop
+	Failed     string         `json:"failed,omitempty"`  // failure of a probe, or of an aborted worker
 }

@@ -98,7 +98,7 @@ type Capabilities struct {
 	Write        bool         // the initiator can write the target's memory
 	Read         bool         // the initiator can read the target's memory
 	Memory       []MemoryKind // kinds of memory that can be registered
-	HostBytes    int64        // host memory that each side of a connection takes beside registered memory
+	HostBytes    int64        // host memory in bytes that each side of a connection takes beside registered memory
 	SameHostOnly bool         // both processes must run on one host
 	MaxStreams   int          // largest Config.Streams; 0 means no limit
 }

@@ -132,7 +132,7 @@ Exit status: 0 done, 1 failed, 2 wrong usage, 3 outside tolerance, 4 data arrive
 	adoptCobras(root)
 	// This runs without a command, or with an unknown one.
 	root.Args = cobra.ArbitraryArgs
-	root.SuggestionsMinimumDistance = 2 // edits; cobra applies its default only to its message
+	root.SuggestionsMinimumDistance = 2 // edits; cobra's default applies only to cobra's message
 	root.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return cmd.Help()

@@ -170,7 +170,7 @@ func quoted(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// reachable returns the hosts at which other hosts can dial a listener.
+// reachable returns the host names and addresses that producers can dial.
 func reachable(addr *net.TCPAddr) []string {
 	if addr.IP.To4() == nil && addr.IP.IsLinkLocalUnicast() { // each host names the link differently
 		return []string{addr.IP.String() + "%INTERFACE"}

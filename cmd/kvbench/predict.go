@@ -72,9 +72,9 @@ type forecast struct {
 	sizes   map[int64]model.Transfers // by tokens
 	// savedSeconds and savedShare hold --saved, in seconds or as a share of the prefill.
 	savedSeconds, savedShare float64
-	// cheap holds, by the route's name, the context in tokens from which on the exposed
-	// transfer is a small part of TTFT, or 0 if there is none up to mostCheap. It is nil
-	// without a prefill that grows with the context.
+	// cheap holds, by the route's name, the least context in tokens such that the exposed
+	// transfer stays a small part of TTFT up to mostCheap, or 0 if there is none. It is
+	// nil without a prefill that grows with the context.
 	cheap map[string]int64
 	table report.Table
 }
@@ -254,14 +254,14 @@ func (p *forecast) scenario(r route, s payload.Spec) (model.Scenario, error) {
 	return scenario, nil
 }
 
-// cheapShare is the largest share of TTFT at which an exposed transfer is called cheap.
+// cheapShare is the largest share of TTFT for a cheap exposed transfer.
 const cheapShare = 0.05
 
 // leastCheap and mostCheap bound the search for a cheap context, in tokens.
 const leastCheap, mostCheap = 16, 1 << 20
 
-// findCheap finds, for each route, the context from which on the exposed transfer of a
-// request alone is a small part of TTFT. It needs a prefill that grows with the context.
+// findCheap fills in cheap for a request alone on each route. It needs a prefill that
+// grows with the context.
 func (p *forecast) findCheap(s payload.Spec) {
 	if p.prefill == nil || p.prefill.estimate == nil {
 		return

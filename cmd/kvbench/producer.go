@@ -125,7 +125,7 @@ var errInterrupted = errors.New("interrupted")
 // errInterruptedEarly is returned when a run is interrupted before it has a result.
 var errInterruptedEarly = errors.New("interrupted before anything was measured")
 
-// longArrivals is the wait for an open loop's arrivals from which on the user is warned.
+// longArrivals is the least wait for an open loop's arrivals that causes a warning.
 const longArrivals = time.Minute
 
 // warnLong prints how long a run will wait for the arrivals of an open loop, if that is

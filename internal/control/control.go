@@ -1,5 +1,5 @@
-// Package control is the channel beside the data: one TCP connection on which a producer
-// and a consumer greet, prove that they share a token, and exchange messages. It owns
+// Package control is the channel beside the data: one TCP connection for a producer and a
+// consumer to greet, prove that they share a token, and exchange messages. It owns
 // framing, authentication and encryption. Package bench calls it and gives the messages
 // their meaning.
 //
@@ -41,8 +41,8 @@ var (
 	ErrSilent = errors.New("no answer from the peer")
 )
 
-// Refusal is the reason why one side will not go on. It is sent to the peer, where
-// Receive returns it as an error.
+// Refusal is the reason why one side will not go on. It is sent to the peer, and Receive
+// returns it there as an error.
 type Refusal struct {
 	Code    string `json:"code"`    // a word for programs: version, token, memory, busy, plan, failed
 	Message string `json:"message"` // the cause and the fix, for people
@@ -54,7 +54,7 @@ func (r *Refusal) Error() string { return r.Message }
 // Unwrap returns ErrRefused.
 func (r *Refusal) Unwrap() error { return ErrRefused }
 
-// Refuse makes a Refusal.
+// Refuse returns a Refusal with a formatted message.
 func Refuse(code, format string, args ...any) *Refusal {
 	return &Refusal{Code: code, Message: fmt.Sprintf(format, args...)}
 }

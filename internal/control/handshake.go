@@ -181,7 +181,7 @@ func versionRefusal(theirs hello, ours hello) *Refusal {
 		theirs.Version, theirs.Build, ours.Version, ours.Build)
 }
 
-// client is the producer's side.
+// client runs the producer's side of the handshake.
 func client(c *Conn, o Options, binding []byte) error {
 	mine := newHello(o)
 	if err := c.Send(kindHello, mine); err != nil {
@@ -221,7 +221,7 @@ func client(c *Conn, o Options, binding []byte) error {
 	return nil
 }
 
-// server is the consumer's side.
+// server runs the consumer's side of the handshake.
 func server(c *Conn, o Options, binding []byte) error {
 	mine := newHello(o)
 	var theirs hello

@@ -10,7 +10,7 @@ import (
 )
 
 // beat is the interval between the signs of life that each side sends. silence is how
-// long the other side waits for one. It allows for several late beats, because hosts
+// long the other side waits for one. silence allows for several late beats, because hosts
 // under measurement are busy.
 const (
 	beat    = 4 * time.Second
@@ -38,7 +38,8 @@ func (c *Conn) keepAlive(beat, silence time.Duration) {
 			case <-c.closed:
 				return
 			case <-tick.C:
-				// Half a message may have been sent, so Receive must return an error.
+				// Half a message may have been sent, so the Receive of both sides must
+				// fail.
 				if c.Send(kindAlive, nil) != nil {
 					c.Close()
 					return

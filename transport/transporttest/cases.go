@@ -73,7 +73,7 @@ func testSizes(k *check) {
 	sizes := []int{0, 1, 7, page - 1, page, page + 1, 64<<10 + 3, 1 << 20, 9<<20 + 5}
 	p := k.connect(sizes[len(sizes)-1] + 2*margin)
 	for i, size := range sizes {
-		// The offsets differ on each side, so that the transport cannot confuse them.
+		// The offsets differ on each side, so that a transport that confuses them fails.
 		p.move(transport.Descriptor{Local: int64(i), Remote: margin, Length: int64(size)})
 	}
 }
