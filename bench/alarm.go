@@ -8,25 +8,25 @@ import (
 	"kvbench/transport"
 )
 
-// alarm wakes a worker at times of the initiator's clock. The Go runtime's own timers
-// wake up to a millisecond late on Linux, since it waits for them in whole milliseconds,
-// and what starts late would be charged to the path. So an alarm sleeps on a finer timer
-// to shortly before the time, and spins from there. Its zero value is ready to use; it is
-// not safe for concurrent use.
+// alarm wakes a worker at a given time of the initiator's clock. The Go runtime's timers
+// fire up to a millisecond late on Linux, because it waits in whole milliseconds, and a
+// late start would count as time on the path. So an alarm sleeps on a finer timer until
+// shortly before the time, then spins. The zero value is ready to use. It is not safe for
+// concurrent use.
 type alarm struct {
 	timer timer
-	meter *cpuMeter // that does not count what is spun; nil: none
+	meter *cpuMeter // excludes the time spent spinning; nil: none
 }
 
-// spinFor is the last stretch before a time, which is spent spinning. It is short, so
-// that also between layers of 0.1 ms there is a sleep, in which the runtime looks what
-// came from the network: it does not while a processor of its own is kept busy.
+// spinFor is how long an alarm spins before the time. It is short, so that the worker
+// sleeps even between layers of 0.1 ms: the runtime does not poll the network while a
+// goroutine keeps its processor busy.
 const spinFor = 50 * time.Microsecond
 
-// until returns at a time of the initiator's clock, and how late, or with the context's
-// error.
+// until returns at the given time of the initiator's clock, with the delay in waking, or
+// with the context's error.
 func (a *alarm) until(ctx context.Context, at time.Duration) (late time.Duration, err error) {
-	const slice = 20 * time.Millisecond // in which the context is not looked at
+	const slice = 20 * time.Millisecond // longest sleep that ignores the context
 	for {
 		if err := ctx.Err(); err != nil {
 			return 0, err
@@ -49,10 +49,10 @@ func (a *alarm) until(ctx context.Context, at time.Duration) (late time.Duration
 	}
 }
 
-// spin returns the time once it has come to at. Those that carry the last layer have
-// their turn meanwhile.
+// spin returns the clock once it has reached at. It yields, so that the goroutines that
+// carry the last layer run meanwhile.
 func (a *alarm) spin(at time.Duration) time.Duration {
-	const turn = time.Microsecond // one that nobody else took is shorter
+	const turn = time.Microsecond // a yield during which no other goroutine ran is shorter
 	var spun time.Duration
 	now := transport.Now()
 	for now < at {
@@ -67,5 +67,4 @@ func (a *alarm) spin(at time.Duration) time.Duration {
 	return now
 }
 
-// close gives the alarm's timer back.
 func (a *alarm) close() error { return a.timer.close() }

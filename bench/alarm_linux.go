@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// timer is a kernel timer that is read through the runtime's poller: its reader gives
-// the processor to other goroutines, as in time.Sleep and unlike in nanosleep, which
-// would hold those back that the last post made ready.
+// timer is a kernel timer read through the runtime's poller. Like time.Sleep and unlike
+// nanosleep, a read leaves the processor to other goroutines, such as those that the last
+// post made ready.
 type timer struct {
 	file *os.File // nil until the first sleep
 	fd   int

@@ -4,7 +4,8 @@ package bench
 
 import "time"
 
-// timer is the runtime's, which waits in nanoseconds where there is kqueue.
+// timer sleeps with the runtime's timer, which has nanosecond resolution on systems with
+// kqueue.
 type timer struct{}
 
 func (timer) sleep(d time.Duration) error {

@@ -11,19 +11,18 @@ import (
 	"kvbench/transport"
 )
 
-// calibrationTransfers is the most transfers that calibration posts together.
+// calibrationTransfers is the most transfers in one batch of calibration.
 const calibrationTransfers = 64
 
-// calibration is one stretch of calibration. A run has several, before, between
-// and after its cells, so that a host whose speed drifts is judged by the
-// speed that it had all along.
+// calibration is one stretch of calibration. A run calibrates before, between and after
+// its cells, so that the fit covers the whole run even if the host's speed drifts.
 type calibration struct {
 	Seed   uint64        `json:"seed"`
 	Budget time.Duration `json:"budget_ns"` // wanted length of all stretches together
-	Share  int           `json:"share"`     // this one is the Share-th part of the budget
+	Share  int           `json:"share"`     // this stretch gets Budget / Share
 }
 
-// trial is a batch to be timed: its counts, made independent of one another.
+// trial is a batch to time. Its counts are chosen independently of one another.
 type trial struct {
 	transfers, descriptors int // descriptors of all transfers together
 	bytes                  int64
@@ -32,31 +31,30 @@ type trial struct {
 // calibrator times batches on an otherwise idle path.
 type calibrator struct {
 	in     *initiator
-	span   int64 // memory on both sides
+	span   int64 // bytes of memory usable on both sides
 	rng    *rand.Rand
-	offset int64 // where the next batch begins: batches walk through memory, as requests do
+	offset int64 // start of the next batch: batches walk through memory, as requests do
 	avoid  map[trial]bool
-	most   int // descriptors that a request has
-	// cellCounts are the numbers of descriptors of the cells' requests.
+	most   int // most descriptors of a cell's request
+	// cellCounts holds the descriptor counts of the cells' requests.
 	cellCounts map[int]bool
 	trials     []trial
 
 	batches uint64 // timed so far
 }
 
-// firstBatch is where the numbers of batches begin, above those of requests.
+// firstBatch is the number of the first batch, above every request's.
 const firstBatch = 1 << 31
 
 const (
-	leastRounds   = 7 // every batch is timed so often, whatever it costs
+	leastRounds   = 7 // every batch is timed at least this often, even over budget
 	mostRounds    = 41
 	smallestBatch = 16 << 10
 	largestBatch  = 256 << 20
 	sizeLevels    = 7
 )
 
-// newCalibrator designs the batches to time, none of which is a request of the
-// cells.
+// newCalibrator chooses the batches to time. None equals a request of the cells.
 func (s *side) newCalibrator(ctx context.Context, c calibration) (*calibrator, error) {
 	in := s.initiators[0]
 	k := &calibrator{in: in, span: min(s.span, in.remote.Size), rng: rand.New(rand.NewPCG(c.Seed, 0)), avoid: make(map[trial]bool), cellCounts: make(map[int]bool)}
@@ -72,8 +70,8 @@ func (s *side) newCalibrator(ctx context.Context, c calibration) (*calibrator, e
 	return k, nil
 }
 
-// calibrate runs one stretch: batches whose bytes, descriptors and transfers vary
-// independently over decades, each in turn, in random order.
+// calibrate runs one stretch: it times batches in random order. Their bytes, descriptors
+// and transfers vary independently over decades.
 func (s *side) calibrate(ctx context.Context, c calibration, report func(done, total int)) ([]model.Sample, error) {
 	share := max(c.Share, 1)
 	if s.calibrator == nil {
@@ -101,8 +99,8 @@ func (s *side) calibrate(ctx context.Context, c calibration, report func(done, t
 	return samples, nil
 }
 
-// design chooses the batches to time: the largest takes so long that all of them
-// fit the budget, as far as a first look at the path tells.
+// design chooses the batches to time. It limits the largest so that all of them fit the
+// budget, judging by a few timed transfers.
 func (k *calibrator) design(ctx context.Context, budget time.Duration) ([]trial, error) {
 	largest, err := k.largest(ctx, budget)
 	if err != nil {
@@ -117,10 +115,10 @@ func (k *calibrator) design(ctx context.Context, budget time.Duration) ([]trial,
 		for _, counts := range k.counts() {
 			t := trial{counts[0], counts[1], bytes}
 			for k.avoid[t] || seen[t] {
-				t.bytes-- // one byte less is another batch
+				t.bytes-- // one byte less makes another batch
 			}
 			if t.bytes < int64(t.descriptors) {
-				continue // less than a byte a descriptor
+				continue // less than one byte per descriptor
 			}
 			seen[t] = true
 			trials = append(trials, t)
@@ -129,9 +127,10 @@ func (k *calibrator) design(ctx context.Context, budget time.Duration) ([]trial,
 	return trials, nil
 }
 
-// counts are the transfers and descriptors tried at every size, so that neither
-// goes with the size nor with the other. Counts of several descriptors are none
-// that a cell has: the fit predicts them without having seen them.
+// counts returns the pairs of transfers and descriptors to try at every size, chosen so
+// that neither correlates with the size or with the other. Descriptor counts above one
+// differ from every cell's, so the fit predicts the cells without having seen their
+// counts.
 func (k *calibrator) counts() [][2]int {
 	many := k.unlikeCells(max(256, min(k.most, 1<<15)))
 	middle := k.unlikeCells(int(math.Sqrt(float64(many))))
@@ -141,7 +140,7 @@ func (k *calibrator) counts() [][2]int {
 	}
 }
 
-// unlikeCells is the least count of descriptors from n up that no cell has.
+// unlikeCells returns the least descriptor count from n up that no cell has.
 func (k *calibrator) unlikeCells(n int) int {
 	for k.cellCounts[n] {
 		n++
@@ -149,8 +148,8 @@ func (k *calibrator) unlikeCells(n int) int {
 	return n
 }
 
-// largest returns the most bytes of a batch such that every batch together takes
-// at most the budget: sizes are log-spaced, so the mean batch is less than a third
+// largest returns the size in bytes of the largest batch, such that all batches together
+// take at most the budget. Sizes are log-spaced, so the mean batch is less than a third
 // of the largest.
 func (k *calibrator) largest(ctx context.Context, budget time.Duration) (int64, error) {
 	batches := float64(sizeLevels * len(k.counts()) * leastRounds)
@@ -173,7 +172,7 @@ func (k *calibrator) largest(ctx context.Context, budget time.Duration) (int64, 
 	}
 }
 
-// time moves one batch over fresh memory and returns how long it took.
+// time moves one batch over fresh memory and returns its duration.
 func (k *calibrator) time(ctx context.Context, t trial) (time.Duration, error) {
 	descriptors := k.spread(t)
 	k.batches++
@@ -181,7 +180,7 @@ func (k *calibrator) time(ctx context.Context, t trial) (time.Duration, error) {
 	return m.end - m.start, err
 }
 
-// spread cuts a batch into transfers of descriptors that no transport can merge:
+// spread splits a batch into transfers. No transport can merge their descriptors, because
 // the remote side holds them in reverse order.
 func (k *calibrator) spread(t trial) [][]transport.Descriptor {
 	if k.offset+t.bytes > k.span {

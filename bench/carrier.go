@@ -9,10 +9,9 @@ import (
 	"kvbench/transport"
 )
 
-// carrier is the device that carried the data at one side: the interface by which the
-// two sides met, where that is the one that the path names; what the path tells of an
-// RDMA port; else a name of which nothing is known. The zero Device is of a path that
-// nobody has looked at.
+// carrier returns the device that carried the data at one side: the RDMA port that the
+// path describes, else the interface that connects the two sides if the path names it,
+// else a device with only a name. It returns the zero Device if the path names no device.
 func carrier(h hostinfo.Host, p transport.Path) hostinfo.Device {
 	switch {
 	case p.Port != nil:
@@ -23,10 +22,10 @@ func carrier(h hostinfo.Host, p transport.Path) hostinfo.Device {
 	return h.Device
 }
 
-// along is what is assumed of the path that an outcome took. An auto link becomes that
-// of the producer's device; one without a real rate (loopback, veth) leaves none.
-// Ethernet that carried RDMA is counted as that, and an MTU that was not given is the
-// device's.
+// along completes the assumptions for the path that an outcome took. An auto link takes
+// the rate of the producer's device; a device without a real rate (loopback, veth) leaves
+// no link. Ethernet that carried RDMA counts as RDMA, and an MTU that was not given is
+// the device's.
 func (a Assumptions) along(o *Outcome) Assumptions {
 	d := carrier(o.Producer.Host, o.Path)
 	if a.Link == nil && d.BytesPerSecond > 0 && !d.Loopback {
@@ -46,16 +45,16 @@ func (a Assumptions) along(o *Outcome) Assumptions {
 	return a
 }
 
-// over is what is assumed where an Ethernet link, or a rate that was taken for one, turns
-// out to be of an RDMA port. What was said of its framing stays where it means nothing
-// there.
+// over adapts an Ethernet link, or a bare rate taken for one, to the link layer of the
+// RDMA port that carried the data. The assumptions stay as they are if the given framing
+// does not apply to the new link.
 func (a Assumptions) over(layer transport.LinkLayer) Assumptions {
 	link, mtu := *a.Link, a.MTU
 	switch named := slices.Contains(model.LinkNames(), link.Name); {
 	case layer == transport.RoCE:
 		link = link.OverRDMA()
 	case layer == transport.InfiniBand && !named:
-		// The MTU that somebody gave beside a mere rate may be the one of IP.
+		// An MTU given beside a bare rate may be IP's.
 		if link.Kind = model.InfiniBand; link.Check(mtu, a.Framing) != nil {
 			mtu = 0
 		}
@@ -66,7 +65,7 @@ func (a Assumptions) over(layer transport.LinkLayer) Assumptions {
 	return a
 }
 
-// carriers are the devices of both sides of a record.
+// carriers returns the devices of both sides of a record.
 func carriers(run *results.Run) (producer, consumer hostinfo.Device) {
 	return carrier(run.Producer.Host, run.Transport.Path), carrier(run.Consumer.Host, run.Transport.Consumer)
 }

@@ -13,10 +13,10 @@ import (
 	"kvbench/transport"
 )
 
-// Limits are what a consumer lets a producer ask for.
+// Limits bound the runs that a consumer accepts.
 type Limits struct {
-	MemoryBytes int64 // of one run; 0 is four fifths of what is available
-	Sessions    int   // runs at a time; 0 is 1
+	MemoryBytes int64 // bytes of one run; 0 means four fifths of the available memory
+	Sessions    int   // concurrent runs; 0 means 1
 }
 
 // Consumer serves runs.
@@ -27,13 +27,14 @@ type Consumer struct {
 	Device     string // this side's transport.Config.Device
 	GPU        int    // this side's transport.Config.GPU
 	Host       func(local net.Addr) hostinfo.Host
-	// Log gets a line for each thing that a person would want to know. It may be called concurrently.
+	// Log receives one line for each event worth showing a person. It may be called
+	// concurrently.
 	Log func(format string, args ...any)
 
 	runs occupancy
 }
 
-// Serve accepts producers on l until the context ends, or, with once, until one run
+// Serve accepts producers on l until the context ends or, if once is set, until one run
 // has ended. It then returns that run's error.
 func (c *Consumer) Serve(ctx context.Context, l net.Listener, once bool) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -63,7 +64,7 @@ func (c *Consumer) Serve(ctx context.Context, l net.Listener, once bool) error {
 		}
 		wg.Go(func() {
 			ran, err := c.serveConn(ctx, nc, places, leave)
-			if err != nil && !ran { // a session says itself why it ends
+			if err != nil && !ran { // a session logs its own end
 				c.Log("%s: %v", nc.RemoteAddr(), err)
 			}
 			if once && ran {
@@ -76,9 +77,9 @@ func (c *Consumer) Serve(ctx context.Context, l net.Listener, once bool) error {
 	}
 }
 
-// greeters counts the connections that have yet to prove themselves, so that
-// strangers who say nothing hold few of this host's resources, and those at one
-// address leave room for producers at others.
+// greeters counts the connections that are not yet authenticated, so that silent
+// strangers hold few of this host's resources and one address leaves room for producers
+// at others.
 type greeters struct {
 	mu     sync.Mutex
 	all    int
@@ -90,7 +91,8 @@ const (
 	mostGreetersOneHost = 64
 )
 
-// enter counts a connection in. The function it returns counts it out again.
+// enter counts a connection, and leave removes it from the count. ok is false if there is
+// no room.
 func (g *greeters) enter(addr net.Addr) (leave func(), ok bool) {
 	host, _, err := net.SplitHostPort(addr.String())
 	if err != nil {
@@ -116,10 +118,11 @@ func (g *greeters) enter(addr net.Addr) (leave func(), ok bool) {
 	}, true
 }
 
-// busyPatience is how long a producer waits for a place before it is refused.
+// busyPatience is how long a producer waits for a place before the consumer refuses it.
 const busyPatience = 2 * time.Second
 
-// serveConn greets one producer and serves its run. It reports whether there was one.
+// serveConn authenticates one producer and serves its run. ran reports whether the run
+// started.
 func (c *Consumer) serveConn(ctx context.Context, nc net.Conn, places chan struct{}, greeted func()) (ran bool, err error) {
 	conn, err := control.Accept(ctx, nc, c.Control)
 	greeted()
@@ -131,8 +134,8 @@ func (c *Consumer) serveConn(ctx context.Context, nc net.Conn, places chan struc
 	if err := conn.Expect(kindPlan, &plan, setupTimeout); err != nil {
 		return false, peerEnd("producer", " before it sent its plan", err)
 	}
-	// A run that is over takes a moment to give everything back: a producer that
-	// comes right behind another is not turned away for that.
+	// A finished run takes a moment to free everything, so a producer that comes right
+	// after it waits instead of failing.
 	select {
 	case places <- struct{}{}:
 		defer func() { <-places }()

@@ -9,15 +9,15 @@ import (
 	"kvbench/internal/hostinfo"
 )
 
-// occupancy tells the runs of a process whether they have it to themselves. Its zero
-// value is ready to use.
+// occupancy reports to each run of a process whether other runs shared the process. Its
+// zero value is ready to use.
 type occupancy struct {
 	mu      sync.Mutex
-	now     int   // runs
-	entered int64 // runs, ever
+	now     int   // runs in progress
+	entered int64 // runs ever started
 }
 
-// enter counts a run in. The function it returns counts it out again.
+// enter counts a run. The returned function ends it.
 func (o *occupancy) enter() (leave func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -30,8 +30,8 @@ func (o *occupancy) enter() (leave func()) {
 	}
 }
 
-// alone begins a stretch of one run. The function it returns reports whether there has
-// been no other run in it.
+// alone begins a stretch of one run. The returned function reports whether no other run
+// was in progress during the stretch.
 func (o *occupancy) alone() (still func() bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -43,8 +43,8 @@ func (o *occupancy) alone() (still func() bool) {
 	}
 }
 
-// cpuMeter counts the processor time of a phase, leaving out what the
-// benchmark itself needs to prepare and check bytes, and to wake up in time.
+// cpuMeter measures the processor time of a phase. It leaves out the time that the
+// benchmark spends preparing and checking bytes, or spinning before a wake-up.
 type cpuMeter struct {
 	start time.Duration
 	aside atomic.Int64
@@ -55,7 +55,7 @@ func (m *cpuMeter) reset() {
 	m.start = hostinfo.ProcessCPU()
 }
 
-// leaveOut runs f and does not count its time.
+// leaveOut runs f and leaves out its processor time.
 func (m *cpuMeter) leaveOut(f func()) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -64,7 +64,7 @@ func (m *cpuMeter) leaveOut(f func()) {
 	m.takeOff(hostinfo.ThreadCPU() - before)
 }
 
-// takeOff does not count that much of what this process used.
+// takeOff leaves out d of this process's time.
 func (m *cpuMeter) takeOff(d time.Duration) { m.aside.Add(int64(d)) }
 
 func (m *cpuMeter) seconds() float64 {

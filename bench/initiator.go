@@ -18,13 +18,14 @@ type initiator struct {
 	record *Record
 	alarm  alarm
 
-	posted []time.Duration // by transfer: when it was posted
-	cost   []time.Duration // by transfer: how long the call took
-	onPath []span          // of the request: see moved
+	posted []time.Duration // by transfer: time of posting
+	cost   []time.Duration // by transfer: duration of the Post call
+	onPath []span          // see moved.onPath
 	done   [64]transport.Completion
 }
 
-// Identifiers of transfers hold the request in the upper half.
+// transferID puts the request into the upper half and the index of the transfer into the
+// lower.
 func transferID(request uint64, index int) uint64 { return request<<32 | uint64(uint32(index)) }
 
 func splitID(id uint64) (request uint64, index int) { return id >> 32, int(uint32(id)) }
@@ -42,33 +43,33 @@ func (in *initiator) arrange(transfers int) {
 	}
 }
 
-// notOutstanding is the posting time of a transfer that has not been posted, or
-// was delivered.
+// notOutstanding is the posting time of a transfer that is not posted yet, or already
+// delivered.
 const notOutstanding = -1
 
 // job is one request to move.
 type job struct {
 	request     uint64
-	descriptors [][]transport.Descriptor // by layer
-	// pace is the time in which prefill makes one layer: a transfer is ready pace·n after the
-	// start, with n of ready the layers that are made by then. 0 is no emulated prefill: all
-	// transfers are ready at once.
+	descriptors [][]transport.Descriptor // by transfer
+	// pace is the emulated prefill of one layer. A transfer becomes ready at start +
+	// pace·n, with n its entry in ready: the layers made by then. 0 emulates no prefill:
+	// all transfers are ready at once.
 	pace   time.Duration
-	ready  []int   // by transfer; may be nil without a pace
+	ready  []int   // by transfer; may be nil if pace is 0
 	record *Record // nil counts nothing
 }
 
-// moved is when the parts of a job happened, on the initiator's clock.
+// moved holds the times of a job's parts, on the initiator's clock.
 type moved struct {
 	span
-	first   time.Duration // the first layer was delivered
-	prefill time.Duration // the last layer became ready
-	// onPath is when layers were on the path, from a post to the delivery after which
-	// none was outstanding, in order. It holds until the worker's next job.
+	first   time.Duration // delivery of the first layer
+	prefill time.Duration // when the last layer became ready
+	// onPath holds, in order, the spans with a layer on the path: from a post until no
+	// layer is outstanding. It is valid until the worker's next job.
 	onPath []span
 }
 
-// serve moves a request of a cell when it is due, and counts it unless it is a warm-up's.
+// serve moves a cell's request when it is due, and records it unless it is a warm-up.
 func (in *initiator) serve(ctx context.Context, clock *stageClock, q request, c *cell, pace time.Duration) error {
 	record := in.record
 	if q.Warmup {
@@ -90,8 +91,7 @@ func (in *initiator) serve(ctx context.Context, clock *stageClock, q request, c 
 	return nil
 }
 
-// move posts a job's layers, each as it becomes ready, and waits until all are
-// delivered.
+// move posts a job's layers as they become ready, and waits until all are delivered.
 func (in *initiator) move(ctx context.Context, j job) (m moved, err error) {
 	in.arrange(len(j.descriptors))
 	state := progress{record: j.record, acked: in.op == transport.Write, onPath: in.onPath[:0]}
@@ -132,8 +132,8 @@ func (in *initiator) move(ctx context.Context, j job) (m moved, err error) {
 	return m, nil
 }
 
-// await returns at a time of the initiator's clock, or with an error. A record, if there
-// is one, counts how late it woke up; where the time had passed already it did not sleep.
+// await returns at the given time of the initiator's clock, or with an error. If it
+// sleeps and record is not nil, it records how late it woke.
 func (in *initiator) await(ctx context.Context, at time.Duration, record *Record) error {
 	if transport.Now() >= at {
 		return nil
@@ -145,22 +145,22 @@ func (in *initiator) await(ctx context.Context, at time.Duration, record *Record
 	return err
 }
 
-// Close ends the connection and gives the worker's timer back.
+// Close ends the connection and releases the worker's timer.
 func (in *initiator) Close() error {
 	return errors.Join(in.Initiator.Close(), in.alarm.close())
 }
 
-// progress is how far one request has come.
+// progress is the state of one request in flight.
 type progress struct {
 	record    *Record
 	acked     bool
 	delivered int
-	first     time.Duration // when the first layer was delivered
-	freed     time.Duration // when the latest delivery left the path to the next layer
+	first     time.Duration // delivery of the first layer
+	freed     time.Duration // when the latest delivery freed the path for the next layer
 	onPath    []span
 }
 
-// collect waits for completions and counts them.
+// collect takes the completions that have arrived, or waits if there are none.
 func (in *initiator) collect(ctx context.Context, request uint64, p *progress) error {
 	n, err := in.Poll(in.done[:])
 	if err != nil {
@@ -187,8 +187,8 @@ func (in *initiator) collect(ctx context.Context, request uint64, p *progress) e
 	return nil
 }
 
-// count takes in one delivered layer. Its own time starts when it was posted and
-// the layer before it had left the path.
+// count records one delivered layer. The layer's own time starts once it was posted and
+// the layer before it was delivered.
 func (p *progress) count(c *transport.Completion, posted, cost time.Duration) {
 	if p.delivered++; p.delivered == 1 {
 		p.first = c.Delivered

@@ -15,15 +15,15 @@ import (
 	"kvbench/transport"
 )
 
-// Judge is how a verdict is reached.
+// Judge sets how cells are judged.
 type Judge struct {
-	Tolerance float64  // share; 0 leaves every cell unchecked
-	Against   []string // of "spec" and "fit": what must agree; what is absent is passed over
+	Tolerance float64  // accepted error as a share; 0 leaves every cell unchecked
+	Against   []string // predictions that must agree, "spec" or "fit"; absent ones are skipped
 }
 
-// Recheck predicts and judges again from what a record holds: its link, its
-// calibration's samples, and the histograms of its cells. It returns an error
-// where the record cannot be judged: it is incomplete, or contradicts itself.
+// Recheck predicts and judges again from the data in a record: its link, its calibration
+// samples and its cells' histograms. It returns an error if the record is incomplete or
+// contradicts itself.
 func Recheck(run *results.Run, j Judge) error {
 	if run.Transport.Name == "" || run.Link != nil && !possible(run.Link) {
 		return errors.New("check run: the record names no transport, or a link without a rate or with a cost that cannot be; it was changed, or is damaged: run it again")
@@ -37,7 +37,7 @@ func Recheck(run *results.Run, j Judge) error {
 		f.Notes = nil
 		fit = refit(&f)
 		f.Notes = run.Fit.Notes
-		run.Fit = &f // what is printed is what is judged by
+		run.Fit = &f // the record must print the fit that judges it
 	}
 	for i := range run.Cells {
 		if err := recheckCell(&run.Cells[i], specOf(run), fit); err != nil {
@@ -49,7 +49,8 @@ func Recheck(run *results.Run, j Judge) error {
 	return nil
 }
 
-// possible reports whether a link can carry bytes, in times that can be.
+// possible reports whether a link has a positive, finite rate, and finite costs that are
+// not negative.
 func possible(l *results.Link) bool {
 	for _, atLeast0 := range []float64{l.AlphaSeconds, l.GammaSeconds} {
 		if !(atLeast0 >= 0) || math.IsInf(atLeast0, 0) {
@@ -98,8 +99,8 @@ func recheckCell(c *results.Cell, spec *model.Cost, fit *model.Fit) error {
 	return lost(&then, c)
 }
 
-// lost returns an error where a cell has no longer what was judged of it by its link:
-// the check would pass what it did not look at.
+// lost returns an error if a recheck drops an overlap, or a prediction by the link, that
+// the record had. The check would otherwise pass without comparing it.
 func lost(then, now *results.Cell) error {
 	switch {
 	case then.Overlap != nil && now.Overlap == nil:
@@ -114,10 +115,10 @@ func contradiction(what string) error {
 	return fmt.Errorf("the record contradicts itself: %s; it was changed, or is damaged: run it again", what)
 }
 
-// agree reports whether two figures are the same but for rounding.
+// agree reports whether two figures are equal apart from rounding.
 func agree(a, b float64) bool { return math.Abs(a-b) <= 1e-6*math.Max(math.Abs(a), math.Abs(b)) }
 
-// judge fills in every cell's verdict.
+// judge sets every cell's verdict.
 func (j Judge) judge(run *results.Run, fit *model.Fit) {
 	for i := range run.Cells {
 		c := &run.Cells[i]
@@ -134,15 +135,16 @@ func (j Judge) judge(run *results.Run, fit *model.Fit) {
 	}
 }
 
-// fewestRequests are those behind a verdict: of fewer, the spread is unknown.
+// fewestRequests is the least number of requests for a verdict: with fewer, the spread is
+// unknown.
 const fewestRequests = 3
 
-// judgeCell compares a cell with each prediction that there is; the worst status counts.
+// judgeCell compares a cell with each available prediction and keeps the worst status.
 func (j Judge) judgeCell(run *results.Run, c *results.Cell, fit *model.Fit) {
 	rank := []string{string(model.Pass), string(model.Unchecked), string(model.Fail)}
 	var reasons []string
 	measured, spec, fitted := interval(c.Service50), c.Predicted.Spec, c.Predicted.Fit
-	if c.Overlap != nil { // prefill would hide an error in what it hides
+	if c.Overlap != nil { // prefill would hide errors in the time that it covers
 		measured, spec, fitted = interval(c.Overlap.Exposed50), c.Overlap.Spec, c.Overlap.Fit
 	}
 	for _, p := range []struct {
@@ -168,7 +170,7 @@ func (j Judge) judgeCell(run *results.Run, c *results.Cell, fit *model.Fit) {
 		if got.Status == model.Fail && c.Verdict.Limiter == "" {
 			e := evidence(run, c, fit)
 			e.MeasuredSeconds = measured.Value
-			if p.name == "spec" { // the fit's own prediction has its descriptors, device, path and streams already
+			if p.name == "spec" { // a fit already includes descriptors, device, path and streams
 				againstLink(&e, run, fit)
 				account(&e, c, fit, specOf(run))
 			}
@@ -193,7 +195,7 @@ func interval(e results.Estimate) model.Interval {
 	return i
 }
 
-// evidence collects what both ends saw, whatever it is held against.
+// evidence collects the observations of both ends that apply to any comparison.
 func evidence(run *results.Run, c *results.Cell, fit *model.Fit) model.Evidence {
 	e := model.Evidence{
 		GoodputBytesPerSecond: c.Goodput,
@@ -207,18 +209,18 @@ func evidence(run *results.Run, c *results.Cell, fit *model.Fit) model.Evidence 
 		Descriptors:           c.Descriptors,
 		Bytes:                 c.Bytes,
 	}
-	// What goes over the loopback's interface goes through the kernel's TCP.
+	// Traffic over the loopback interface passes through the kernel's TCP.
 	if e.SameHost && run.Transport.Device == run.Producer.Host.Device.Name {
 		e.Copies = 2
 	}
 	counters := run.Transport.Counters
-	// On one host nothing is lost, and what counts as sent again was late; and its
-	// reader's window closes whenever copying is the slower side, which processors tell.
+	// On one host nothing is lost, so a retransmission was only late. The receive window
+	// closes whenever copying is the slower side, which processor time shows.
 	if e.SameHost {
 		counters = transport.Counters{}
 	}
 	e.Segments, e.Retransmits, e.ReceiveWindowLimited = counters.Packets, counters.Retransmits, counters.ReceiveWindowLimited
-	if c.BusySeconds > 0 && !busyPolls(run) { // a core that spins says nothing
+	if c.BusySeconds > 0 && !busyPolls(run) { // a spinning core shows no load
 		e.Producer = model.Processor{Cores: c.CPU.ProducerSeconds / c.BusySeconds, CPUs: run.Producer.Host.CPUs}
 		if cpu := c.CPU.ConsumerSeconds; cpu != nil {
 			e.Consumer = model.Processor{Cores: *cpu / c.BusySeconds, CPUs: run.Consumer.Host.CPUs}
@@ -230,12 +232,12 @@ func evidence(run *results.Run, c *results.Cell, fit *model.Fit) model.Evidence 
 	return e
 }
 
-// busyPolls reports whether the data's threads spun; records of before say so by the flag only.
+// busyPolls reports whether the data's threads spun. Older records hold only the flag.
 func busyPolls(run *results.Run) bool {
 	return run.Transport.BusyPoll || run.Config["busy-poll"] == "true"
 }
 
-// againstLink adds what a link is held against: device, path and streams.
+// againstLink adds the evidence for a comparison with a link: device, path and streams.
 func againstLink(e *model.Evidence, run *results.Run, fit *model.Fit) {
 	e.DeviceName, e.DeviceBytesPerSecond = slower(carriers(run))
 	if run.Link != nil {
@@ -251,7 +253,8 @@ func againstLink(e *model.Evidence, run *results.Run, fit *model.Fit) {
 	}
 }
 
-// inFlight is how many requests of a cell were on the path at a time, over the time with any.
+// inFlight returns the mean number of a cell's requests on the path, over the time with
+// any.
 func inFlight(c *results.Cell) float64 {
 	if c.BusySeconds <= 0 {
 		return 0
@@ -259,20 +262,20 @@ func inFlight(c *results.Cell) float64 {
 	return float64(c.Requests) * c.Latency.Service.MeanNs / 1e9 / c.BusySeconds
 }
 
-// account says how much descriptors and the path's bandwidth add to the time that is
-// judged, beyond what spec charges for them.
+// account sets the seconds that descriptors and the path's bandwidth add to the judged
+// time beyond spec.
 func account(e *model.Evidence, c *results.Cell, fit *model.Fit, spec *model.Cost) {
 	e.DescriptorSeconds, e.WireSeconds = beyondSpec(c, fit, spec)
-	if ceiling, tried := e.Ceiling(); tried { // more than the fit makes of the path
+	if ceiling, tried := e.Ceiling(); tried { // the probe reached more than the fit's bandwidth
 		path := *spec
 		path.BytesPerSecond = ceiling
 		e.WireSeconds = max(0, judgedSeconds(c, path)-judgedSeconds(c, *spec))
 	}
 }
 
-// beyondSpec is how much descriptors and the path's bandwidth each add, by the fit, to
-// the time that is judged, beyond what spec charges for them, in seconds; 0 without a
-// fit, and for descriptors where it does not tell gamma from nothing.
+// beyondSpec returns the seconds that descriptors and the path's bandwidth each add, by
+// the fit, to the judged time beyond spec. Both are 0 without a fit. descriptors is 0 if
+// the fit does not distinguish gamma from 0.
 func beyondSpec(c *results.Cell, fit *model.Fit, spec *model.Cost) (descriptors, wire float64) {
 	if fit == nil {
 		return 0, 0
@@ -289,7 +292,8 @@ func beyondSpec(c *results.Cell, fit *model.Fit, spec *model.Cost) (descriptors,
 	return descriptors, extra(cheaper)
 }
 
-// judgedSeconds is what a cost makes of the time by which a cell is judged.
+// judgedSeconds returns a cost's prediction of the judged time: the exposed time under a
+// prefill, otherwise the service time.
 func judgedSeconds(c *results.Cell, cost model.Cost) float64 {
 	if c.Overlap != nil {
 		transfers, _ := transfersOf(c)
@@ -298,7 +302,7 @@ func judgedSeconds(c *results.Cell, cost model.Cost) float64 {
 	return cost.Seconds(c.Layers, c.Descriptors, c.Bytes)
 }
 
-// slower names the slower of two devices, of those whose rate is known, and its rate.
+// slower returns the name and rate of the slower device, among those with a real rate.
 func slower(a, b hostinfo.Device) (name string, bytesPerSecond float64) {
 	ra, rb := a.RealRate(), b.RealRate()
 	if ra == 0 || rb > 0 && rb < ra {
@@ -307,12 +311,12 @@ func slower(a, b hostinfo.Device) (name string, bytesPerSecond float64) {
 	return a.Name, ra
 }
 
-// Outside reports whether a cell failed its comparison.
+// Outside reports whether any cell failed its comparison.
 func Outside(run *results.Run) bool {
 	return slices.ContainsFunc(run.Cells, func(c results.Cell) bool { return c.Verdict.Status == string(model.Fail) })
 }
 
-// Corrupt returns ErrCorrupt where bytes of a record's run arrived wrong.
+// Corrupt returns ErrCorrupt if bytes of a record's run arrived wrong.
 func Corrupt(run *results.Run) error {
 	for _, c := range run.Cells {
 		if c.Verify.Mismatched > 0 {
@@ -322,12 +326,12 @@ func Corrupt(run *results.Run) error {
 	return nil
 }
 
-// ErrNothingToCheck is returned when a check was asked for and no cell has a
-// prediction to be held against.
+// ErrNothingToCheck is returned when a check is requested and no cell has a prediction to
+// compare with.
 var ErrNothingToCheck = errors.New("nothing to check against")
 
-// Checkable returns ErrNothingToCheck, with what to do, where no cell of the
-// record has one of the predictions that the judge asks for.
+// Checkable returns ErrNothingToCheck, with advice, if no cell of the record has a
+// prediction named in j.Against.
 func (j Judge) Checkable(run *results.Run) error {
 	for _, c := range run.Cells {
 		if c.Predicted.Spec != nil && slices.Contains(j.Against, "spec") || c.Predicted.Fit != nil && slices.Contains(j.Against, "fit") {

@@ -9,8 +9,8 @@ import (
 	"kvbench/results"
 )
 
-// load holds an open loop's response times against queueing theory. pace is that of the
-// emulated prefill, 0 without.
+// load compares an open loop's response times with queueing theory. pace is the emulated
+// prefill of one layer, 0 without.
 func (o *Outcome) load(record *Record, pace time.Duration) *results.Load {
 	response, _ := record.Response.Moments()
 	l := &results.Load{
@@ -39,9 +39,10 @@ func (o *Outcome) load(record *Record, pace time.Duration) *results.Load {
 	return l
 }
 
-// underPrefills is the load of requests that wait for a prefill each and share the path
-// between: the path's is of the time with layers on it, and every request keeps one of
-// the workers for its prefill too. There is no theory of one queue for their responses.
+// underPrefills fills in the load of concurrent requests that each wait for a prefill and
+// share the path. Utilization counts the time with layers on the path. Stability also
+// requires enough workers, since a request occupies its worker during its prefill too.
+// Single-queue theory does not cover their responses.
 func (o *Outcome) underPrefills(l *results.Load, record *Record) {
 	service, _ := record.Service.Moments()
 	l.Utilization = o.Load.Rate * record.OnPath.Seconds() / float64(record.Requests)
@@ -56,10 +57,10 @@ func (o *Outcome) underPrefills(l *results.Load, record *Record) {
 	}
 }
 
-// pathService returns the mean time that a request takes of the path, and the mean of
-// its square. Of requests that shared the path each was slowed by the others: what it
-// took of the path is the time with any on it, divided among all, and the spread
-// is taken to be that of the service times.
+// pathService returns the mean path time of a request, and the mean of its square, in
+// seconds. Requests that share the path slow one another, so the path time of each is the
+// time with any of them on the path divided by their number. The relative spread is taken
+// from the service times.
 func (o *Outcome) pathService(record *Record) (mean, square float64) {
 	mean, square = record.Service.Moments()
 	if o.Plan.Workers < 2 || record.Requests == 0 {
@@ -72,13 +73,13 @@ func (o *Outcome) pathService(record *Record) (mean, square float64) {
 	return own, square * (own / mean) * (own / mean)
 }
 
-// replayAgrees is how near a replay comes to the measured mean response where
-// nothing but arrivals and service times made it, as a share.
+// replayAgrees is the largest difference, as a share, between a replay and the measured
+// mean response if arrivals and service times alone explain the mean.
 const replayAgrees = 0.05
 
-// offTheory says why the mean response is not that of theory, as far as the
-// requests themselves tell: their very arrivals and service times, replayed, either
-// give the mean that was measured or leave a part of it that went between requests.
+// offTheory explains why the mean response differs from theory. A replay of the measured
+// arrivals and service times either yields the measured mean, or leaves a part that
+// passed between requests.
 func (o *Outcome) offTheory(l *results.Load, record *Record) string {
 	if o.Load.Arrivals == Uniform {
 		return ", which is for random arrivals: these are evenly spaced"
@@ -96,8 +97,8 @@ func (o *Outcome) offTheory(l *results.Load, record *Record) string {
 	return fmt.Sprintf("%s; these arrivals and service times, one after another, give a mean response of %s: it is how %d arrivals fell, by chance", grows, units.Seconds(replayed), record.Requests)
 }
 
-// wokeLate says how late workers woke up for requests that were due, where that is a part
-// of the mean response that matters.
+// wokeLate reports how late workers woke for due requests, if that is a significant part
+// of the mean response.
 func wokeLate(l *results.Load, record *Record) string {
 	late, _ := record.Late.Moments()
 	if late < replayAgrees*l.ResponseMeanSeconds {
@@ -106,8 +107,8 @@ func wokeLate(l *results.Load, record *Record) string {
 	return fmt.Sprintf(", and in which this host wakes up late: %s on average", units.Seconds(late))
 }
 
-// growth is the mean response of the last third over that of the first, of
-// responses in order of when they were due; 0 of fewer than nine.
+// growth returns the mean response of the last third of the requests, in order of due
+// time, divided by the mean of the first third. It is 0 for fewer than nine.
 func growth(responses []response) float64 {
 	third := len(responses) / 3
 	if third < 3 {
@@ -121,9 +122,9 @@ func growth(responses []response) float64 {
 	return float64(last) / float64(max(first, 1))
 }
 
-// replay is the mean response of requests, in order of when they were due, that
-// one server takes one after another without a pause: Lindley's recurrence (Proc.
-// Cambridge Phil. Soc. 48, 1952) over the arrivals and service times that were.
+// replay returns the mean response if one server takes these requests, in order of due
+// time, without pauses: Lindley's recurrence (Proc. Cambridge Phil. Soc. 48, 1952) over
+// the measured arrivals and service times.
 func replay(responses []response) time.Duration {
 	if len(responses) == 0 {
 		return 0

@@ -13,7 +13,8 @@ import (
 	"kvbench/transport"
 )
 
-// measureCell warms up and measures one cell, and adds it to the outcome as far as it came.
+// measureCell warms up and measures one cell. It adds the cell to the outcome even if it
+// fails midway.
 func (r *run) measureCell(ctx context.Context, index int) error {
 	c := &r.cells[index]
 	pace := r.pace(index)
@@ -48,8 +49,8 @@ func (r *run) measureCell(ctx context.Context, index int) error {
 	if err := r.noticed(ctx, before+out.Warmup+tally.finished); err != nil {
 		return err
 	}
-	// Between two processes of one host a NIC may turn the data round inside it, past the
-	// counters of its port.
+	// Between two processes of one host, a NIC may loop the data back inside, past its
+	// port's counters.
 	if oneHost := r.outcome.Producer.Host.Device.Loopback; !oneHost || r.outcome.Path.SoftwareDevice {
 		if err := errors.Join(accounted("producer", r.outcome.Path), accounted("consumer", r.outcome.PeerPath)); err != nil {
 			return err
@@ -59,8 +60,8 @@ func (r *run) measureCell(ctx context.Context, index int) error {
 	return nil
 }
 
-// stage runs one phase of requests from its announcement to its end. It returns
-// the consumer's half also with an error.
+// stage runs one phase of requests from announcement to end. It returns the consumer's
+// half even with an error.
 func (r *run) stage(ctx context.Context, c *cell, t *tally, p phase, warmup bool) (phaseDone, error) {
 	if err := r.begin(ctx, p); err != nil {
 		return phaseDone{}, err
@@ -69,7 +70,7 @@ func (r *run) stage(ctx context.Context, c *cell, t *tally, p phase, warmup bool
 	errRun := r.workers(ctx, c, t, p.Pace, warmup)
 	done, err := r.end(ctx, errRun != nil)
 	if errRun != nil && done.Failed != "" && errors.Is(errRun, transport.ErrPeer) {
-		// This side saw the connection end before the consumer could say why.
+		// This side saw the connection end before the consumer could send its reason.
 		errRun = fmt.Errorf("the consumer failed: %s (%w)", done.Failed, errRun)
 	}
 	if errRun != nil {
@@ -78,7 +79,8 @@ func (r *run) stage(ctx context.Context, c *cell, t *tally, p phase, warmup bool
 	return done, err
 }
 
-// arrivals counts, when pulling, the requests that this side was told of.
+// arrivals returns, when pulling, the number of requests that notices have reported as
+// read.
 func (r *run) arrivals() (n int64) {
 	for _, t := range r.targets {
 		n += t.arrived.Load()
@@ -86,7 +88,7 @@ func (r *run) arrivals() (n int64) {
 	return n
 }
 
-// noticed checks, when pulling, that this side was told of every request read.
+// noticed checks, when pulling, that a notice came for every request read.
 func (r *run) noticed(ctx context.Context, want int64) error {
 	if len(r.targets) == 0 {
 		return nil
@@ -105,7 +107,7 @@ func (r *run) noticed(ctx context.Context, want int64) error {
 	return nil
 }
 
-// pace is the emulated prefill of one layer of a cell.
+// pace returns the emulated prefill of one layer of a cell.
 func (r *run) pace(index int) time.Duration {
 	if r.load.Prefill == nil {
 		return 0
@@ -113,10 +115,10 @@ func (r *run) pace(index int) time.Duration {
 	return r.load.Prefill[index] / time.Duration(r.cells[index].layers())
 }
 
-// tally deals out the requests of a stage and counts what came of them.
+// tally hands out the requests of a stage and counts the finished ones.
 type tally struct {
 	mu       sync.Mutex // taken between requests, never while one is timed
-	total    int64      // 0 with a deadline: until then
+	total    int64      // 0 if deadline is set
 	deadline time.Time
 	length   time.Duration // until the deadline
 	started  int64
@@ -125,7 +127,7 @@ type tally struct {
 	schedule *schedule       // nil in a closed loop
 }
 
-// reset begins the stage that is measured.
+// reset begins the measured stage.
 func (t *tally) reset(l Load) {
 	t.started, t.finished, t.total, t.deadline, t.length = 0, 0, int64(l.Requests), time.Time{}, 0
 	if l.Duration > 0 {
@@ -136,12 +138,12 @@ func (t *tally) reset(l Load) {
 	}
 }
 
-// next reports whether another request is to be started, and when it is due from
-// the start of the stage: never less than 0 in an open loop, else -1.
+// next reports whether to start another request, and when it is due from the start of the
+// stage: at least 0 in an open loop, otherwise -1.
 func (t *tally) next() (due time.Duration, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	timed, first := t.length > 0, t.started == 0 // however short, one request is measured
+	timed, first := t.length > 0, t.started == 0 // at least one request is measured, even in a short stage
 	due = -1
 	if t.schedule != nil {
 		due = t.schedule.next()
@@ -149,7 +151,7 @@ func (t *tally) next() (due time.Duration, ok bool) {
 	switch {
 	case !timed && t.started >= t.total:
 		return 0, false
-	case timed && !first && t.schedule != nil && due > t.length: // what is due is served, however late
+	case timed && !first && t.schedule != nil && due > t.length: // a due request is served, however late
 		return 0, false
 	case timed && !first && t.schedule == nil && time.Now().After(t.deadline):
 		return 0, false
@@ -183,7 +185,7 @@ func (r *run) workers(ctx context.Context, c *cell, t *tally, pace time.Duration
 	return context.Cause(ctx)
 }
 
-// worker takes one request after the other through the run.
+// worker takes requests through the stage, one after another.
 func (r *run) worker(ctx context.Context, w int, c *cell, t *tally, pace time.Duration, warmup bool) error {
 	stage := "measure"
 	if warmup {
@@ -218,7 +220,7 @@ func (r *run) worker(ctx context.Context, w int, c *cell, t *tally, pace time.Du
 	}
 }
 
-// moveRequest moves one request, or has the consumer do it.
+// moveRequest moves one request or, when pulling, sends it to the consumer to read.
 func (r *run) moveRequest(ctx context.Context, c *cell, q request, pace time.Duration) error {
 	if r.plan.Direction == Pull {
 		return r.conn.Send(kindRequest, q)

@@ -8,19 +8,20 @@ import (
 	"kvbench/transport"
 )
 
-// memory is one worker's. A request is written into its view and looked at there,
-// always outside what is timed.
+// memory is one worker's memory. Requests are written and checked in view, always outside
+// the timed path.
 type memory struct {
 	transport.Memory
-	// view is the memory itself where Go may touch it, and otherwise host memory of
-	// the same size, which load and fetch keep in step with it.
+	// view is the memory itself if Go may touch it. Otherwise it is host memory of the
+	// same size, and load and fetch copy between the two.
 	view   []byte
-	copier transport.Copier // nil where view is the memory itself
-	own    *hostmem.Buffer  // what is not the endpoint's; nil where all is
-	free   func() error     // gives back what is; nil where nothing is
+	copier transport.Copier // nil if view is the memory itself
+	own    *hostmem.Buffer  // memory not made by the endpoint; nil if there is none
+	free   func() error     // frees the endpoint's memory; nil if there is none
 }
 
-// makeMemory is what the endpoint makes, where it has its own way, or the host's.
+// makeMemory makes memory with the endpoint's allocator if it has one, otherwise with the
+// host's.
 func (s *side) makeMemory(e transport.Endpoint) (*memory, error) {
 	m := &memory{}
 	var err error
@@ -29,7 +30,7 @@ func (s *side) makeMemory(e transport.Endpoint) (*memory, error) {
 			m.free = func() error { return a.Free(m.Memory) }
 		}
 		switch {
-		case errors.Is(err, transport.ErrUnsupported): // any memory does
+		case errors.Is(err, transport.ErrUnsupported): // the endpoint takes any memory
 		case err != nil:
 			return nil, err
 		case m.Kind == transport.HostMemory:
@@ -50,7 +51,7 @@ func (s *side) makeMemory(e transport.Endpoint) (*memory, error) {
 	return m, nil
 }
 
-// shadow gives device memory its view.
+// shadow makes the view of device memory.
 func (s *side) shadow(m *memory, e transport.Endpoint) (err error) {
 	var ok bool
 	if m.copier, ok = e.(transport.Copier); !ok {
@@ -62,7 +63,7 @@ func (s *side) shadow(m *memory, e transport.Endpoint) (err error) {
 	return err
 }
 
-// load brings the view's bytes into the memory.
+// load copies the view into the memory.
 func (m *memory) load() error {
 	if m.copier == nil {
 		return nil
@@ -70,7 +71,7 @@ func (m *memory) load() error {
 	return m.copier.CopyIn(m.Memory, 0, m.view)
 }
 
-// fetch brings the memory's bytes into the view.
+// fetch copies the memory into the view.
 func (m *memory) fetch() error {
 	if m.copier == nil {
 		return nil
@@ -78,7 +79,7 @@ func (m *memory) fetch() error {
 	return m.copier.CopyOut(m.Memory, 0, m.view)
 }
 
-// close gives the memory back, after the connections that used it have ended.
+// close frees the memory. The connections that used it must have ended.
 func (m *memory) close() (err error) {
 	m.view = nil
 	if m.free != nil {

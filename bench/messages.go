@@ -10,21 +10,21 @@ import (
 	"kvbench/transport"
 )
 
-// The messages of a run, in the order in which they are first sent. P is the
-// producer, C the consumer.
+// The kinds of a run's messages, in the order of their first use. P is the producer, C
+// the consumer.
 const (
 	kindPlan       = "plan"        // P: Plan
 	kindAccept     = "accept"      // C: accept
 	kindRegion     = "region"      // the target of a worker: region
-	kindJoined     = "joined"      // C, pulling: that a worker is connected; only then comes the next
-	kindReady      = "ready"       // C: that every worker is connected
+	kindJoined     = "joined"      // C, pulling: a worker is connected, and the next may dial
+	kindReady      = "ready"       // C: all workers are connected
 	kindPhase      = "phase"       // P: phase
 	kindPhaseReady = "phase_ready" // C: phaseReady
 	kindRequest    = "request"     // P, pulling: request
 	kindChecked    = "checked"     // C: checked
 	kindPhaseEnd   = "phase_end"   // P: phaseEnd
 	kindPhaseDone  = "phase_done"  // C: phaseDone
-	kindBye        = "bye"         // P: that it has what it came for
+	kindBye        = "bye"         // P: the run is done
 )
 
 type accept struct {
@@ -43,13 +43,13 @@ type ready struct {
 	CopyRate float64       `json:"copy_bytes_per_second"`
 }
 
-// phaseKind says what a stretch of requests is for.
+// phaseKind is the purpose of a stretch of requests.
 type phaseKind string
 
 const (
 	calibratePhase phaseKind = "calibrate"
 	measurePhase   phaseKind = "measure" // warm-up included
-	probePhase     phaseKind = "probe"   // a connection of its own, with another number of streams
+	probePhase     phaseKind = "probe"   // a separate connection, with another number of streams
 )
 
 type phase struct {
@@ -57,7 +57,7 @@ type phase struct {
 	Cell      int         `json:"cell"`
 	Calibrate calibration `json:"calibrate"`
 	Probe     probe       `json:"probe"`
-	// Pace is the prefill of one layer; 0 has every layer ready at once.
+	// Pace is the prefill of one layer; 0 makes every layer ready at once.
 	Pace time.Duration `json:"pace_ns"`
 }
 
@@ -70,8 +70,8 @@ type request struct {
 	Worker int    `json:"worker"`
 	ID     uint64 `json:"id"`
 	Warmup bool   `json:"warmup"`
-	// Due is when the request should start, from the start of the stage; negative
-	// starts it at once. The first one of a stage sets the stage's start.
+	// Due is when the request should start, from the start of the stage. A negative value
+	// starts it at once. The first request of a stage sets the stage's start.
 	Due time.Duration `json:"due_ns"`
 }
 
@@ -86,9 +86,9 @@ type phaseEnd struct {
 }
 
 type phaseDone struct {
-	CPUSeconds *float64       `json:"cpu_seconds"` // null where another run shared the process
+	CPUSeconds *float64       `json:"cpu_seconds"` // null if another run shared the process
 	Path       transport.Path `json:"path"`
 	Record     *Record        `json:"record,omitempty"`  // pulling
 	Samples    []model.Sample `json:"samples,omitempty"` // pulling, calibration or probe
-	Failed     string         `json:"failed,omitempty"`  // why a probe came to nothing, or a worker failed as it was told to give up
+	Failed     string         `json:"failed,omitempty"`  // failure of a probe, or of an aborted worker
 }

@@ -10,7 +10,7 @@ import (
 	"kvbench/transport"
 )
 
-// Direction says which side initiates.
+// Direction selects the side that initiates.
 type Direction string
 
 // The directions.
@@ -19,7 +19,7 @@ const (
 	Pull Direction = "pull" // the consumer READs the producer's memory
 )
 
-// ParseDirection reads a Direction.
+// ParseDirection parses push or pull.
 func ParseDirection(s string) (Direction, error) {
 	switch d := Direction(s); d {
 	case Push, Pull:
@@ -35,24 +35,25 @@ func (d Direction) op() transport.Op {
 	return transport.Write
 }
 
-// Plan is what a producer asks of a consumer: everything that both must do alike.
+// Plan is the parameters of a run that the producer sends to the consumer: everything
+// that both must do alike.
 type Plan struct {
 	RunID     uint64           `json:"run_id"` // seeds the bytes
 	Transport string           `json:"transport"`
 	Config    transport.Config `json:"config"`
 	Direction Direction        `json:"direction"`
 	Workers   int              `json:"workers"` // requests in flight
-	Specs     []payload.Spec   `json:"specs"`   // a cell each
+	Specs     []payload.Spec   `json:"specs"`   // one per cell
 	Rank      Rank             `json:"rank"`
-	Pool      int64            `json:"pool_bytes"` // a worker's memory on either side; 0 is a whole request
+	Pool      int64            `json:"pool_bytes"` // a worker's memory on either side; 0 holds a whole request
 	Verify    payload.Depth    `json:"verify"`
-	// Memory is where the KV cache lies on both sides.
+	// Memory is the kind of memory that holds the KV cache on both sides.
 	Memory    transport.MemoryKind `json:"memory"`
 	HugePages bool                 `json:"huge_pages"`
-	Lock      bool                 `json:"lock"` // keep the memory from being swapped out
+	Lock      bool                 `json:"lock"` // lock the memory against swapping
 }
 
-// Rank chooses whose traffic a run carries.
+// Rank selects the prefill and decode ranks that exchange the traffic of a run.
 type Rank struct {
 	Prefill int `json:"prefill"`
 	Decode  int `json:"decode"`
@@ -63,7 +64,7 @@ const (
 	maxSpecs   = 1000
 )
 
-// Validate checks what does not depend on a host.
+// Validate checks everything that does not depend on a host.
 func (p Plan) Validate() error {
 	if _, err := ParseDirection(string(p.Direction)); err != nil {
 		return err
@@ -91,45 +92,45 @@ func (p Plan) Validate() error {
 	return nil
 }
 
-// PlanError says that a plan cannot be, whatever the hosts: a mistake of whoever made it.
+// PlanError is returned for a plan that no host can carry out: the caller's mistake.
 type PlanError struct{ err error }
 
 // Error implements error.
 func (e *PlanError) Error() string { return e.err.Error() }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the cause.
 func (e *PlanError) Unwrap() error { return e.err }
 
-// cell is one spec made ready: what moves, and the transfers' descriptors.
+// cell is one spec with its prepared transfers and their descriptors.
 type cell struct {
 	spec        payload.Spec
 	shape       payload.Shape
 	plan        *payload.Plan
 	descriptors [][]transport.Descriptor // by transfer; Local is the initiator's side
-	ready       []int                    // by transfer: the layers that prefill has made when it may leave
+	ready       []int                    // by transfer: layers that prefill has made when the transfer may leave
 	workingSet  int64
 }
 
-// layers is how many layers move.
+// layers returns the number of layers that move.
 func (c *cell) layers() int { return c.ready[len(c.ready)-1] }
 
-// footprint is the memory that a plan takes of a side, in bytes.
+// footprint is the memory that a plan takes on one side, in bytes.
 type footprint struct {
-	worker int64 // the KV cache of each worker, and what the transport takes beside it
-	tokens int64 // the context that needs most of it
-	lists  int64 // of the byte ranges of all cells, whatever the number of workers
+	worker int64 // KV cache of each worker, plus the transport's own memory
+	tokens int64 // the context with the largest worker, in tokens
+	lists  int64 // byte ranges of all cells, for any number of workers
 }
 
-// MemoryError says that a plan needs more memory than a side has or allows.
+// MemoryError is returned when a plan needs more memory than a side has or allows.
 type MemoryError struct {
 	Side          string // consumer, producer, or both
 	Need          int64  // bytes of one side
 	Limit         int64  // bytes that the side, or both together, may use
-	Each          int64  // bytes of one of Workers concurrent requests
+	Each          int64  // bytes of each of Workers concurrent requests
 	Workers       int
 	ContextTokens int64
-	Lists         int64  // bytes that the lists of byte ranges of all contexts take of Need
-	Raise         string // how to raise the limit there
+	Lists         int64  // bytes of Need that hold the byte ranges of all contexts
+	Raise         string // advice for raising Limit
 }
 
 // Error implements error.
@@ -150,11 +151,11 @@ func (e *MemoryError) Error() string {
 // bothSides is the Side of a host that a producer and its consumer share.
 const bothSides = "both"
 
-// pageSize keeps workers' memory apart.
+// pageSize aligns workers' memory, so that no two share a page.
 const pageSize = 4096
 
-// memory returns what the plan takes as far as closed forms tell: a lower bound of a
-// worker's, and the lists that cells makes.
+// memory returns the plan's footprint by closed forms: a lower bound for one worker, and
+// the lists that cells makes.
 func (p Plan) memory() (f footprint, err error) {
 	for _, s := range p.Specs {
 		shape, err := s.Shape()
@@ -174,8 +175,9 @@ func (p Plan) memory() (f footprint, err error) {
 	return f, nil
 }
 
-// listed is the memory of a cell's lists: its pieces, the blocks that are stamped, and
-// the pieces again as descriptors. What no cell can have, of which 1000 still add up, is enough.
+// listed returns the bytes of a cell's lists: its pieces, the stamped blocks, and the
+// pieces again as descriptors. Counts are capped above any real cell, so that the sum
+// over 1000 cells does not overflow.
 func listed(pieces, blocks int64) int64 {
 	const most = 1 << 40
 	piece, descriptor := int64(unsafe.Sizeof(payload.Piece{})), int64(unsafe.Sizeof(transport.Descriptor{}))
@@ -189,7 +191,8 @@ func (p Plan) pooled(bytes int64) int64 {
 	return bytes
 }
 
-// checkMemory compares what a side needs with what it may use; limit 0 is unknown.
+// checkMemory returns a *MemoryError if a side needs more than limit bytes. A limit of 0
+// is not checked.
 func (p Plan) checkMemory(side string, f footprint, limit int64, raise string) error {
 	need := int64(1 << 61)
 	if f.worker < need/maxWorkers {
@@ -205,7 +208,7 @@ func (p Plan) checkMemory(side string, f footprint, limit int64, raise string) e
 	return nil
 }
 
-// cells makes the plan's cells ready for an initiator or a target on either side.
+// cells prepares the plan's cells, for an initiator or a target on either side.
 func (p Plan) cells() ([]cell, error) {
 	cells := make([]cell, len(p.Specs))
 	for i, s := range p.Specs {
@@ -229,7 +232,7 @@ func (p Plan) cells() ([]cell, error) {
 	return cells, nil
 }
 
-// orient turns pieces into descriptors as the initiator sees them.
+// orient converts pieces to descriptors from the initiator's side.
 func (p Plan) orient(pieces []payload.Piece) []transport.Descriptor {
 	descs := make([]transport.Descriptor, len(pieces))
 	for i, d := range pieces {
@@ -241,7 +244,8 @@ func (p Plan) orient(pieces []payload.Piece) []transport.Descriptor {
 	return descs
 }
 
-// spans returns a worker's memory on either side, in whole pages.
+// spans returns the bytes of one worker's memory at source and destination, in whole
+// pages, and the tokens of the largest context.
 func spans(cells []cell) (source, dest, tokens int64) {
 	for _, c := range cells {
 		if n := max(c.plan.SourceBytes, c.plan.DestBytes); n > max(source, dest) {
@@ -253,7 +257,7 @@ func spans(cells []cell) (source, dest, tokens int64) {
 	return round(source), round(dest), tokens
 }
 
-// configure fits the transport's limits to the plan's cells.
+// configure raises the transport's limits to fit the plan's cells.
 func (p Plan) configure(cells []cell) transport.Config {
 	cfg := p.Config
 	for _, c := range cells {
@@ -266,17 +270,17 @@ func (p Plan) configure(cells []cell) transport.Config {
 	return cfg
 }
 
-// setupTimeout bounds each step of connecting a run, without making memory.
+// setupTimeout bounds each step of connecting a run, apart from making memory.
 const setupTimeout = 20 * time.Second
 
-// listing is how long a side may take to make its lists, beside setupTimeout: 15 ms a
-// MiB were seen where every new page is dear and others use the machine.
+// listing returns how long a side may take to make its lists, beside setupTimeout. 15 ms
+// per MiB was measured on a shared machine with expensive page faults.
 func (f footprint) listing() time.Duration {
 	return time.Duration(f.lists>>20) * 50 * time.Millisecond
 }
 
-// patience is how long one side waits while the other makes its memory, which
-// on a busy virtual machine can take seconds for each GiB.
+// patience returns how long one side waits while the other makes its memory. On a busy
+// virtual machine, each GiB can take seconds.
 func (p Plan) patience(cells []cell) time.Duration {
 	source, dest, _ := spans(cells)
 	gib := max(source, dest) * int64(p.Workers) >> 30

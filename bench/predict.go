@@ -8,8 +8,8 @@ import (
 	"kvbench/results"
 )
 
-// predict fills in what was expected of a cell, beside what the histograms of its
-// service and exposed times say. prefill is the emulated one in seconds, 0 without.
+// predict fills in a cell's predictions and compares them with the histograms of its
+// service and exposed times. prefill is the emulated prefill in seconds, 0 without.
 func predict(cell *results.Cell, service, exposed *results.Histogram, prefill float64, spec *model.Cost, fit *model.Fit) {
 	measured := median(service)
 	cell.Service50, cell.Overlap, cell.Predicted = medianEstimate(service), nil, results.Predictions{}
@@ -17,8 +17,9 @@ func predict(cell *results.Cell, service, exposed *results.Histogram, prefill fl
 		cell.Overlap = &results.Overlap{PrefillSeconds: prefill, Exposed50: medianEstimate(exposed)}
 	}
 	transfers, known := transfersOf(cell)
-	// expect holds the measurements against a service time of a request whose layers are
-	// all ready at once and, under a prefill, against the exposed time.
+	// expect compares the measured service time with whole, the prediction if all layers
+	// are ready at once. Under a prefill it compares the service time with prefill plus
+	// rest, and the exposed time with rest.
 	expect := func(whole, rest model.Interval) (service, hidden *results.Prediction) {
 		if cell.Overlap == nil {
 			return prediction(measured, whole), nil
@@ -48,14 +49,14 @@ func predict(cell *results.Cell, service, exposed *results.Histogram, prefill fl
 	}
 }
 
-// sizesUnknown is why the exposed time of an older record has no verdict.
+// sizesUnknown is the reason why an older record's exposed time has no verdict.
 const sizesUnknown = "the record does not hold the size of each layer's transfer, on which the exposed time depends; run it again"
 
-// caution notes where not to lean on a prediction by a fit: it is of a request outside
-// what was calibrated, or for the reason in vague it is none.
+// caution marks a prediction by a fit as unreliable. outside notes a request beyond the
+// calibrated range; vague is why there can be no verdict.
 func caution(p *results.Prediction, outside string, vague error) {
 	switch {
-	case p == nil || p.Vague: // for a reason that is of more weight
+	case p == nil || p.Vague: // keep the weightier reason
 	case vague != nil:
 		p.Note, p.Vague = vague.Error(), true
 	default:
@@ -63,15 +64,15 @@ func caution(p *results.Prediction, outside string, vague error) {
 	}
 }
 
-// median is the median time in seconds with its 95 % interval.
+// median returns the median time in seconds with its 95 % interval.
 func median(h *results.Histogram) model.Interval {
 	low, high := model.MedianRanks(int(h.Count()))
-	// MedianRanks counts the smallest sample as 0 and the largest as 1.
+	// MedianRanks returns 0 for the smallest sample and 1 for the largest.
 	at := func(q float64) float64 { return h.Smallest(1 + int64(math.Round(q*float64(h.Count()-1)))).Seconds() }
 	return model.Interval{Value: h.Quantile(0.5).Seconds(), Low: at(low), High: at(high)}
 }
 
-// medianEstimate is the median for a record: nothing where nothing was measured.
+// medianEstimate returns the median for a record, or the zero Estimate without samples.
 func medianEstimate(h *results.Histogram) results.Estimate {
 	if h.Count() == 0 {
 		return results.Estimate{}
@@ -79,8 +80,8 @@ func medianEstimate(h *results.Histogram) results.Estimate {
 	return estimate(median(h))
 }
 
-// prediction holds a measurement against a prediction; nil where there is no
-// finite one. Where nothing was measured it has no ratio.
+// prediction compares a measurement with a prediction. It returns nil if the prediction
+// is not positive and finite. It leaves out the ratio if nothing was measured.
 func prediction(measured, predicted model.Interval) *results.Prediction {
 	if !(predicted.Value > 0) || math.IsInf(predicted.High, 0) {
 		return nil

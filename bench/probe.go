@@ -14,24 +14,25 @@ import (
 	"kvbench/transport"
 )
 
-// probe is a stretch of batches over a connection of its own, to find out what a
-// number of streams carries.
+// probe is a stretch of batches over a separate connection, to measure the bandwidth of a
+// number of streams.
 type probe struct {
 	Streams int   `json:"streams"`
-	Bytes   int64 `json:"bytes"`   // of a batch, which is one transfer of one descriptor
-	Batches int   `json:"batches"` // timed; one more goes before them
+	Bytes   int64 `json:"bytes"`   // of a batch: one transfer of one descriptor
+	Batches int   `json:"batches"` // timed; one more precedes them
 }
 
 const (
-	probeRounds  = 2 // the numbers of streams take turns, so that drift is not taken for a difference
-	probeBatches = 4 // a round
+	probeRounds  = 2 // stream counts alternate, so that drift does not look like a difference
+	probeBatches = 4 // per round
 	probeLength  = 80 * time.Millisecond
 
-	// leastProbe is the smallest batch that shows a bandwidth, and not a startup.
+	// leastProbe is the size in bytes of the smallest batch that shows a bandwidth, not a
+	// startup.
 	leastProbe = 1 << 20
 )
 
-// validate checks what comes from the peer.
+// validate checks values from the peer.
 func (p probe) validate(can transport.Capabilities) error {
 	if p.Streams < 1 || can.MaxStreams > 0 && p.Streams > can.MaxStreams || p.Streams > maxProbeStreams || p.Bytes < 1 || p.Batches < 1 || p.Batches > 100 {
 		return fmt.Errorf("probe of %d batches of %d bytes over %d streams: %w", p.Batches, p.Bytes, p.Streams, control.ErrFrame)
@@ -39,12 +40,11 @@ func (p probe) validate(can transport.Capabilities) error {
 	return nil
 }
 
-// maxProbeStreams is more than any path needs and less than troubles a host.
+// maxProbeStreams is more than any path needs and few enough for any host.
 const maxProbeStreams = 256
 
-// probeStreams finds out, once everything is measured and if that was asked for,
-// whether more streams carry more. That it comes to nothing spoils no measurement:
-// the outcome then says why.
+// probeStreams measures, after everything else and if MoreStreams agrees, whether more
+// streams carry more. A failed probe spoils no measurement: the outcome notes the reason.
 func (r *run) probeStreams(ctx context.Context) error {
 	if r.MoreStreams == nil || r.plan.Workers > 1 || !r.MoreStreams(r.outcome) {
 		return nil
@@ -59,7 +59,7 @@ func (r *run) probeStreams(ctx context.Context) error {
 		return nil
 	}
 	path, peer := r.outcome.Path, r.outcome.PeerPath
-	defer func() { r.outcome.Path, r.outcome.PeerPath = path, peer }() // of the measurements
+	defer func() { r.outcome.Path, r.outcome.PeerPath = path, peer }() // keep the paths of the measurements
 	out := &results.StreamProbe{Bytes: bytes}
 	r.outcome.Streams = out
 	seconds := make([][]float64, len(counts))
@@ -85,8 +85,9 @@ func (r *run) probeStreams(ctx context.Context) error {
 	return nil
 }
 
-// probeBytes is the size of a batch that takes about probeLength at the goodput of
-// the last cell; 0 where what shows a bandwidth would take long.
+// probeBytes returns the size of a batch that takes about probeLength at the goodput of
+// the last cell. It returns 0 if a batch large enough to show a bandwidth would take too
+// long.
 func (r *run) probeBytes() int64 {
 	last := r.outcome.Cells[len(r.outcome.Cells)-1].Record
 	if last.Busy <= 0 {
@@ -100,7 +101,7 @@ func (r *run) probeBytes() int64 {
 	return min(max(bytes, leastProbe), source, dest, largestBatch)
 }
 
-// streamRate sums up the batches of one number of streams.
+// streamRate summarizes the batches of one stream count.
 func streamRate(streams int, bytes int64, seconds []float64) results.StreamRate {
 	slices.Sort(seconds)
 	rate := func(s float64) float64 { return float64(bytes) / s }
@@ -110,7 +111,7 @@ func streamRate(streams int, bytes int64, seconds []float64) results.StreamRate 
 	}
 }
 
-// probeOnce makes a connection with a number of streams, moves batches over it, and ends it.
+// probeOnce connects with a number of streams, moves batches, and ends the connection.
 func (r *run) probeOnce(ctx context.Context, p probe) ([]model.Sample, error) {
 	ready, err := r.announce(ctx, phase{Kind: probePhase, Probe: p})
 	if err != nil {
@@ -140,8 +141,8 @@ func (r *run) probeOnce(ctx context.Context, p probe) ([]model.Sample, error) {
 	return samples, nil
 }
 
-// dialProbe is the producer's side of a probe: pushing it moves the batches, and
-// pulling it lets them be read until leave is called.
+// dialProbe is the producer's side of a probe. When pushing, it moves the batches. When
+// pulling, it lets the consumer read them until leave is called.
 func (r *run) dialProbe(ctx context.Context, addr transport.Address, p probe) (samples []model.Sample, leave func(), err error) {
 	cfg := r.plan.configure(r.cells)
 	cfg.Streams = p.Streams
@@ -171,8 +172,8 @@ func (r *run) dialProbe(ctx context.Context, addr transport.Address, p probe) (s
 	return samples, leave, err
 }
 
-// takeNotices takes a target's notices and does nothing with them, until the
-// function that it returns is called, which also closes the target.
+// takeNotices discards a target's notices until leave is called, which also closes the
+// target.
 func (t *target) takeNotices(ctx context.Context) (leave func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -184,7 +185,7 @@ func (t *target) takeNotices(ctx context.Context) (leave func()) {
 	}
 }
 
-// timeBatches moves one batch to warm the connection up, and then those that count.
+// timeBatches moves one batch to warm up the connection, then times p.Batches more.
 func (s *side) timeBatches(ctx context.Context, in *initiator, p probe) (samples []model.Sample, err error) {
 	k := &calibrator{in: in, span: min(s.span, in.remote.Size)}
 	if p.Bytes > k.span {
@@ -202,8 +203,8 @@ func (s *side) timeBatches(ctx context.Context, in *initiator, p probe) (samples
 	return samples, nil
 }
 
-// probe is the consumer's side of a probe, from its announcement to its end. What
-// goes wrong with its connection is told to the producer and ends no session.
+// probe is the consumer's side of a probe, from announcement to end. It sends a failure
+// of the probe's connection to the producer; the session goes on.
 func (s *session) probe(ctx context.Context, p probe) error {
 	if err := p.validate(s.via.Capabilities()); err != nil {
 		return err
@@ -236,7 +237,7 @@ func (s *session) probe(ctx context.Context, p probe) error {
 		end, err = s.untilPhaseEnd(ctx)
 	}
 	if err != nil || end.Abort || s.plan.Direction == Push {
-		cancel() // pulling, the batches under way still count
+		cancel() // when pulling, the batches in flight still count
 	}
 	work.Wait()
 	if err != nil {
@@ -246,8 +247,8 @@ func (s *session) probe(ctx context.Context, p probe) error {
 	return s.conn.Send(kindPhaseDone, done)
 }
 
-// acceptProbe is the consumer's end of a probe's connection: pulling it moves the
-// batches, and pushing it lets them be written until the context ends.
+// acceptProbe is the consumer's end of a probe's connection. When pulling, it moves the
+// batches. When pushing, it lets the producer write them until the context ends.
 func (s *session) acceptProbe(ctx context.Context, l transport.Listener, p probe) ([]model.Sample, error) {
 	acceptCtx, cancel := context.WithTimeout(ctx, setupTimeout)
 	defer cancel()

@@ -18,28 +18,28 @@ import (
 	"kvbench/transport"
 )
 
-// ErrCorrupt is returned when bytes arrived that are not those that were sent.
+// ErrCorrupt is returned when received bytes differ from the bytes sent.
 var ErrCorrupt = errors.New("data arrived wrong")
 
-// Load says how much a producer measures.
+// Load sets how much a producer measures.
 type Load struct {
-	Requests  int           // a cell; used where Duration is 0
-	Duration  time.Duration // a cell
-	Warmup    int           // requests a cell, not counted
-	Calibrate time.Duration // length of calibration; 0 leaves it out
+	Requests  int           // per cell; used if Duration is 0
+	Duration  time.Duration // per cell
+	Warmup    int           // requests per cell, not counted
+	Calibrate time.Duration // length of calibration; 0 skips it
 
-	// Rate is the arrivals a second of an open loop; 0 is a closed loop, in which a
-	// worker starts a request when it is done with the one before.
+	// Rate is the arrivals per second of an open loop. 0 is a closed loop: a worker
+	// starts a request when its previous one is done.
 	Rate     float64
 	Arrivals Arrivals
 	Seed     uint64
-	// Prefill is the emulated prefill of each cell's requests, under which layers
-	// move as they become ready; nil emulates none.
+	// Prefill is the emulated prefill of each cell's requests; layers move as they become
+	// ready. nil emulates none.
 	Prefill []time.Duration
 }
 
-// Length is how long a cell's requests are expected to take to arrive, in an open loop:
-// requests over rate. It is 0 in a closed loop and where Duration ends a cell.
+// Length returns the expected time for a cell's requests to arrive in an open loop:
+// Requests / Rate. It is 0 in a closed loop, or if Duration ends a cell.
 func (l Load) Length() time.Duration {
 	if l.Rate <= 0 || l.Duration > 0 {
 		return 0
@@ -53,25 +53,25 @@ type Producer struct {
 	Transports []transport.Transport
 	Control    control.Options
 	Host       func(local net.Addr) hostinfo.Host
-	SharesHost bool // the consumer's memory is this host's too
-	// Observe is told of progress; it may be nil. It is called concurrently.
+	SharesHost bool // the consumer uses this host's memory
+	// Observe receives progress. It may be nil. It is called concurrently.
 	Observe func(Progress)
-	// Connected is asked once both sides are connected and nothing is measured yet;
-	// its error ends the run. It may be nil.
+	// Connected is called once both sides are connected, before anything is measured. Its
+	// error ends the run. It may be nil.
 	Connected func(*Outcome) error
-	// MoreStreams is asked once everything is measured whether to find out what more
-	// streams carry; nil does not.
+	// MoreStreams is called after all measurements and reports whether to probe more
+	// streams. nil means no.
 	MoreStreams func(*Outcome) bool
 }
 
-// Progress is how far a run is.
+// Progress is how far a run has come.
 type Progress struct {
 	Stage         string // calibrate, warm-up, measure or streams
 	ContextTokens int64
-	Done, Total   int64 // requests, or batches; Total 0 is unknown
+	Done, Total   int64 // requests or batches; a Total of 0 is unknown
 }
 
-// Outcome is what a run brought, whole or not.
+// Outcome is the result of a run, complete or not.
 type Outcome struct {
 	Plan               Plan
 	Load               Load
@@ -81,22 +81,22 @@ type Outcome struct {
 	Samples            []model.Sample
 	CalibrationSeconds float64
 	Cells              []CellOutcome
-	Streams            *results.StreamProbe // nil where more streams were not tried
+	Streams            *results.StreamProbe // nil if more streams were not tried
 }
 
-// CellOutcome is what was measured of one cell.
+// CellOutcome is the measurement of one cell.
 type CellOutcome struct {
 	cell        *cell
 	Record      *Record
 	Verify      payload.Verdict
 	Warmup      int64
 	ProducerCPU float64
-	ConsumerCPU *float64 // nil where another run shared the consumer's process
+	ConsumerCPU *float64 // nil if another run shared the consumer's process
 	Complete    bool
 	Pace        time.Duration // prefill of one layer; 0 without
 }
 
-// Run makes the run. It returns what was measured also when it returns an error.
+// Run makes the run. It returns the outcome so far even with an error.
 func (p *Producer) Run(ctx context.Context, plan Plan, load Load) (*Outcome, error) {
 	r := &run{Producer: p, load: load, outcome: &Outcome{Plan: plan, Load: load, Started: time.Now()}}
 	r.side.plan = plan
@@ -107,19 +107,19 @@ func (p *Producer) Run(ctx context.Context, plan Plan, load Load) (*Outcome, err
 	return r.outcome, err
 }
 
-// run is one run as the producer sees it.
+// run is one run from the producer's side.
 type run struct {
 	side
 	*Producer
 	load    Load
 	outcome *Outcome
-	listing time.Duration // that the consumer may take for its lists
+	listing time.Duration // how long the consumer may take to make its lists
 
 	nextID  atomic.Uint64
 	clock   stageClock
 	checked []chan checked // by worker
 	inbox   chan control.Message
-	lost    chan struct{} // closed when nothing more will come in inbox
+	lost    chan struct{} // closed when inbox receives no more
 	lostErr error
 }
 
@@ -133,7 +133,7 @@ func (r *run) run(ctx context.Context) (err error) {
 	}
 	defer r.conn.Close()
 	err = r.connect(ctx, t)
-	if ctx.Err() != nil { // then this side has closed the channel, and not the peer
+	if ctx.Err() != nil { // this side has closed the channel, not the peer
 		return context.Cause(ctx)
 	}
 	if err != nil {
@@ -158,7 +158,7 @@ func (r *run) run(ctx context.Context) (err error) {
 	if err := r.conn.Send(kindBye, struct{}{}); err != nil {
 		return err
 	}
-	// The consumer hangs up once it is free for the next run.
+	// The consumer closes the channel once it is free for the next run.
 	select {
 	case <-r.lost:
 	case <-time.After(setupTimeout):
@@ -166,8 +166,8 @@ func (r *run) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// prepare checks the plan against this host. The memory itself comes once the
-// consumer has agreed.
+// prepare checks the plan against this host. Memory is made later, once the consumer has
+// accepted.
 func (r *run) prepare(ctx context.Context) (transport.Transport, error) {
 	if err := r.plan.Validate(); err != nil {
 		return nil, &PlanError{err}
@@ -204,8 +204,8 @@ func (r *run) prepare(ctx context.Context) (transport.Transport, error) {
 	return t, nil
 }
 
-// checkHostMemory compares what the plan takes with what this host has, on which
-// the consumer may run too.
+// checkHostMemory compares the plan's footprint with this host's memory, which the
+// consumer may share.
 func (r *run) checkHostMemory(need footprint) error {
 	side := "producer"
 	if r.SharesHost {
@@ -228,7 +228,7 @@ func (r *run) connect(ctx context.Context, t transport.Transport) error {
 		return peerEnd("consumer", " before it answered the plan", err)
 	}
 	if there, ok := r.conn.RemoteAddr().(*net.TCPAddr); ok {
-		r.plan.Config.Zone = there.Zone // data goes where control does
+		r.plan.Config.Zone = there.Zone // data takes the same zone as control
 	}
 	r.outcome.Producer.Host = r.Host(hostinfo.PathAddr(r.conn))
 	r.outcome.Consumer.Host = a.Host
@@ -271,7 +271,7 @@ func (r *run) dialWorker(ctx context.Context, t transport.Transport, addr transp
 	return r.addInitiator(ctx, in)
 }
 
-// listen hands out the consumer's messages.
+// listen distributes the consumer's messages.
 func (r *run) listen(cancel context.CancelCauseFunc) {
 	r.inbox = make(chan control.Message, 4)
 	r.lost = make(chan struct{})
@@ -286,7 +286,7 @@ func (r *run) listen(cancel context.CancelCauseFunc) {
 	}()
 }
 
-// receive returns why no more messages come.
+// receive distributes messages until the channel ends, and returns the reason.
 func (r *run) receive() error {
 	for {
 		m, err := r.conn.Receive()
@@ -312,13 +312,13 @@ func (r *run) receive() error {
 	}
 }
 
-// await takes the next message of the given kind.
+// await takes the next message, which must have the given kind.
 func (r *run) await(ctx context.Context, kind string, v any) error {
 	var m control.Message
 	select {
 	case m = <-r.inbox:
 	case <-r.lost:
-		// What came before the end still counts.
+		// Messages that came before the end still count.
 		select {
 		case m = <-r.inbox:
 		default:
@@ -333,7 +333,7 @@ func (r *run) await(ctx context.Context, kind string, v any) error {
 	return m.Decode(v)
 }
 
-// watchTargets takes notices, when pulling, so that reads never wait for their consumer.
+// watchTargets takes notices, when pulling, so that reads never wait for this side.
 func (r *run) watchTargets(ctx context.Context, cancel context.CancelCauseFunc) {
 	for _, t := range r.targets {
 		go func() {
@@ -345,20 +345,19 @@ func (r *run) watchTargets(ctx context.Context, cancel context.CancelCauseFunc) 
 	}
 }
 
-// explain prefers the consumer's own words to the broken connection that they
-// come with.
+// explain prefers the consumer's reason to the broken connection that comes with it.
 func (r *run) explain(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
 		err = cause
 	}
 	if errors.Is(err, control.ErrRefused) && strings.Contains(err.Error(), transport.ErrPeer.Error()) {
-		// It lost this side: why is known here.
+		// The consumer lost this side, so the reason is here.
 		if own := r.ownEnd(); own != nil {
 			return fmt.Errorf("%w (%w)", err, own)
 		}
 		return err
 	}
-	broken := errors.Is(err, control.ErrClosed) // by whichever call met it first
+	broken := errors.Is(err, control.ErrClosed) // reported by any call
 	if !broken && !errors.Is(err, transport.ErrPeer) {
 		return err
 	}
@@ -373,7 +372,7 @@ func (r *run) explain(ctx context.Context, err error) error {
 	}
 }
 
-// ownEnd is why a target's connection ended on this side, or nil.
+// ownEnd returns why a target's connection ended on this side, or nil.
 func (r *run) ownEnd() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
@@ -409,7 +408,7 @@ func (r *run) observe(p Progress) {
 	}
 }
 
-// begin announces a phase and waits until the consumer is ready for it.
+// begin announces a phase and waits until the consumer is ready.
 func (r *run) begin(ctx context.Context, p phase) error {
 	transfers := len(r.cells[p.Cell].plan.Transfers)
 	if p.Kind == calibratePhase {
@@ -422,7 +421,7 @@ func (r *run) begin(ctx context.Context, p phase) error {
 	return err
 }
 
-// announce tells the consumer of a phase and returns its answer.
+// announce sends a phase to the consumer and returns its answer.
 func (r *run) announce(ctx context.Context, p phase) (ready phaseReady, err error) {
 	if err := r.conn.Send(kindPhase, p); err != nil {
 		return ready, err
@@ -430,9 +429,9 @@ func (r *run) announce(ctx context.Context, p phase) (ready phaseReady, err erro
 	return ready, r.await(ctx, kindPhaseReady, &ready)
 }
 
-// end closes a phase and returns the consumer's half of it.
+// end closes a phase and returns the consumer's half.
 func (r *run) end(ctx context.Context, abort bool) (done phaseDone, err error) {
-	if abort { // the context has ended; the consumer's half is still wanted
+	if abort { // the context has ended, but the consumer's half is still needed
 		var cancel func()
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
 		defer cancel()
@@ -446,7 +445,7 @@ func (r *run) end(ctx context.Context, abort bool) (done phaseDone, err error) {
 	}
 	r.outcome.Path = r.path()
 	if err != nil {
-		return phaseDone{}, err // it may be half read; what the peer saw before still holds
+		return phaseDone{}, err // done may be partly decoded; keep the peer's earlier path
 	}
 	r.outcome.PeerPath = done.Path
 	return done, nil

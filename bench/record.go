@@ -10,7 +10,7 @@ import (
 	"kvbench/results"
 )
 
-// Record is what an initiator saw of a phase.
+// Record holds an initiator's measurements of a phase.
 type Record struct {
 	Response   *results.Histogram `json:"response"`
 	Service    *results.Histogram `json:"service"`
@@ -23,14 +23,14 @@ type Record struct {
 	Requests   int64              `json:"requests"`
 	Bytes      int64              `json:"bytes"`
 	Busy       time.Duration      `json:"busy_ns"`    // with a request in flight
-	OnPath     time.Duration      `json:"on_path_ns"` // with a layer of any: Busy without the waits for prefill
+	OnPath     time.Duration      `json:"on_path_ns"` // with a layer on the path: Busy without the waits for prefill
 
-	// Growth is the mean response of the last third of the requests, by due time,
-	// over that of the first third: far above 1 where a queue builds up.
+	// Growth is the mean response of the last third of the requests, by due time, divided
+	// by the mean of the first third. It is far above 1 if a queue builds up.
 	Growth float64 `json:"growth"`
-	// Replayed is the mean response of these very requests on a server that is
-	// otherwise free: each starts when it is due and the one before it is delivered. 0
-	// where several workers served them.
+	// Replayed is the mean response if one free server takes these requests, each
+	// starting when it is due and the one before it is delivered. It is 0 if several
+	// workers served them.
 	Replayed time.Duration `json:"replayed_ns"`
 
 	spans     []span
@@ -38,10 +38,10 @@ type Record struct {
 	responses []response
 }
 
-// span is one request's time from start to delivery, on the initiator's clock.
+// span is a period on the initiator's clock, from start to delivery.
 type span struct{ start, end time.Duration }
 
-// newRecord makes the record of one worker.
+// newRecord makes one worker's empty record.
 func newRecord() *Record {
 	r := &Record{spans: make([]span, 0, 1024), onPath: make([]span, 0, 1024), responses: make([]response, 0, 1024)}
 	for _, h := range r.histograms() {
@@ -54,7 +54,7 @@ func (r *Record) histograms() []**results.Histogram {
 	return []**results.Histogram{&r.Response, &r.Service, &r.Layer, &r.FirstLayer, &r.Exposed, &r.Post, &r.AckRTT, &r.Late}
 }
 
-// layer counts one delivered layer. It is on the timed path.
+// layer records one delivered layer. It runs on the timed path.
 func (r *Record) layer(post, service, ack time.Duration, acked bool) {
 	r.Post.Record(post)
 	r.Layer.Record(service)
@@ -63,8 +63,8 @@ func (r *Record) layer(post, service, ack time.Duration, acked bool) {
 	}
 }
 
-// request counts one delivered request of bytes that was due at intended. What it
-// took after its prefill ended is exposed.
+// request records one delivered request of the given bytes, due at intended. The time
+// after its prefill is exposed.
 func (r *Record) request(intended time.Duration, m moved, bytes int64) {
 	r.Response.Record(m.end - intended)
 	r.Service.Record(m.end - m.start)
@@ -77,11 +77,12 @@ func (r *Record) request(intended time.Duration, m moved, bytes int64) {
 	r.responses = append(r.responses, response{intended, m.end - intended, m.end - m.start})
 }
 
-// response is what one request's caller saw: when it was due, how long it took from
-// then, and how long from its real start.
+// response holds one request's due time, its duration from then, and its duration from
+// its real start.
 type response struct{ due, took, service time.Duration }
 
-// whole says what a record that came from the peer lacks.
+// whole returns an error if a record from the peer lacks a histogram or holds a negative
+// count.
 func (r *Record) whole() error {
 	for _, h := range r.histograms() {
 		if *h == nil {
@@ -117,7 +118,7 @@ func merge(records []*Record) *Record {
 	return total
 }
 
-// union is the time that the spans cover together.
+// union returns the time that the spans cover together.
 func union(spans []span) (covered time.Duration) {
 	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.start, b.start) })
 	var until time.Duration

@@ -10,8 +10,8 @@ import (
 	"kvbench/results"
 )
 
-// refit fits the record's calibration samples and fills in its coefficients. It
-// returns nil, and leaves a note, where they cannot be fitted.
+// refit fits the record's calibration samples and fills in its coefficients. If the fit
+// fails or is not trustworthy, it adds a note and returns nil.
 func refit(f *results.Fit) *model.Fit {
 	samples := make([]model.Sample, len(f.Samples))
 	points := make(map[trial]bool)
@@ -36,8 +36,9 @@ func refit(f *results.Fit) *model.Fit {
 	return &fit
 }
 
-// heldOut is the mean and the greatest error of points that a fit did not see, as
-// shares, over batches of at least from bytes; over all where there are none.
+// heldOut returns the mean and the largest relative error of predictions for points that
+// the fit did not see. It covers batches of at least from bytes, or all batches if none
+// is that large.
 func heldOut(residuals []model.Residual, from int64) (mean, worst float64) {
 	n := 0
 	for _, r := range residuals {
@@ -53,8 +54,8 @@ func heldOut(residuals []model.Residual, from int64) (mean, worst float64) {
 	return mean / float64(max(n, 1)), worst
 }
 
-// FitOf fits the record's calibration again, and returns the fit also as a record has it. It
-// returns an error where there is none, or none to be trusted.
+// FitOf fits the record's calibration again, and returns the fit also in the record's
+// form. It returns an error if there is no trustworthy fit.
 func FitOf(run *results.Run) (*model.Fit, *results.Fit, error) {
 	if run.Fit == nil {
 		return nil, nil, errors.New("read fit: the run was not calibrated; run it without --calibrate off")
@@ -67,7 +68,7 @@ func FitOf(run *results.Run) (*model.Fit, *results.Fit, error) {
 	return nil, nil, fmt.Errorf("read fit: %s", strings.Join(f.Notes, "; "))
 }
 
-// estimate writes an interval for JSON, which has no infinity.
+// estimate converts an interval for JSON, which has no infinity.
 func estimate(i model.Interval) results.Estimate {
 	return results.Estimate{Value: i.Value, Low: bound(i.Low), High: bound(i.High)}
 }

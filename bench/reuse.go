@@ -10,12 +10,11 @@ import (
 	"kvbench/transport"
 )
 
-// ErrOtherPath is returned when a calibration that is to be used again was taken
-// on another kind of path.
+// ErrOtherPath is returned when a calibration to reuse was taken on another kind of path.
 var ErrOtherPath = errors.New("the calibration is of another path")
 
-// conditions are those under which an outcome's batches were timed, as far as it
-// has come: the lane is known once the sides are connected.
+// conditions returns the conditions of an outcome's batches, as far as the run has come:
+// the lane is empty until the sides are connected.
 func (o *Outcome) conditions() results.Conditions {
 	gpu := ""
 	if o.Path.Lane != "" { // else not connected yet
@@ -29,9 +28,9 @@ func (o *Outcome) conditions() results.Conditions {
 	}
 }
 
-// Suits returns ErrOtherPath, with what differs, where an earlier run's calibration
-// that is to be used was taken over another transport, kind of memory or way of it, lane or direction than the
-// outcome's, as far as it has come. What differs otherwise is in the record's notes.
+// Suits returns ErrOtherPath, with the differences, if the calibration to reuse was taken
+// over another transport, memory kind, GPU memory path, direction or lane than the
+// outcome's so far. Other differences go into the record's notes.
 func (a Assumptions) Suits(o *Outcome) error {
 	if a.Calibration == nil || a.Calibration.Taken == nil {
 		return nil
@@ -41,7 +40,7 @@ func (a Assumptions) Suits(o *Outcome) error {
 	for _, c := range []struct{ what, then, now string }{
 		{"transport", then.Transport, now.Transport},
 		{"memory", string(cmp.Or(then.Memory, transport.HostMemory)), string(now.Memory)},
-		{"GPU memory", cmp.Or(then.GPUPath, now.GPUPath), now.GPUPath}, // older records do not say
+		{"GPU memory", cmp.Or(then.GPUPath, now.GPUPath), now.GPUPath}, // older records lack it
 		{"direction", then.Direction, now.Direction},
 		{"lane", then.Lane, now.Lane},
 	} {
@@ -55,8 +54,8 @@ func (a Assumptions) Suits(o *Outcome) error {
 	return fmt.Errorf("%w (%s): %s; calibrate this path with --calibrate auto, or give a record of it", ErrOtherPath, a.Calibration.Source, strings.Join(differ, "; "))
 }
 
-// doubts says in which ways, short of another path, an earlier calibration was
-// taken under other conditions than these.
+// doubts lists the differences, short of another path, between an earlier calibration's
+// conditions and these.
 func doubts(then *results.Conditions, now results.Conditions) []string {
 	if then == nil {
 		return []string{"the calibration comes from a record that does not say on which path it was taken"}

@@ -10,7 +10,7 @@ import (
 	"kvbench/transport"
 )
 
-// Arrivals says how an open loop spaces its requests.
+// Arrivals selects how an open loop spaces its requests.
 type Arrivals string
 
 // The spacings.
@@ -19,7 +19,7 @@ const (
 	Uniform Arrivals = "uniform" // equal gaps
 )
 
-// ParseArrivals reads an Arrivals.
+// ParseArrivals parses poisson or uniform.
 func ParseArrivals(s string) (Arrivals, error) {
 	switch a := Arrivals(s); a {
 	case Poisson, Uniform:
@@ -28,12 +28,12 @@ func ParseArrivals(s string) (Arrivals, error) {
 	return "", fmt.Errorf("arrivals %q are not known: choose poisson or uniform", s)
 }
 
-// schedule is when the requests of an open loop are due, whatever becomes of the
-// ones before: a slow answer delays no later question.
+// schedule computes the due times of an open loop's requests. They do not depend on
+// earlier requests: a slow answer delays no later request.
 type schedule struct {
 	rng  *rand.Rand // nil for equal gaps
-	mean float64    // gap, seconds
-	at   float64    // of the latest request, seconds
+	mean float64    // mean gap in seconds
+	at   float64    // due time of the latest request, in seconds
 }
 
 func newSchedule(l Load) *schedule {
@@ -44,7 +44,7 @@ func newSchedule(l Load) *schedule {
 	return s
 }
 
-// next returns when the next request is due, from the start.
+// next returns the due time of the next request, from the start.
 func (s *schedule) next() time.Duration {
 	gap := s.mean
 	if s.rng != nil {
@@ -54,8 +54,8 @@ func (s *schedule) next() time.Duration {
 	return time.Duration(min(s.at*float64(time.Second), float64(math.MaxInt64/2)))
 }
 
-// stageClock turns due times, which count from the start of a stage, into the
-// initiator's. The stage starts when the first due time is asked for.
+// stageClock converts due times, counted from the start of a stage, to the initiator's
+// clock. The stage starts with its first due time.
 type stageClock struct {
 	mu      sync.Mutex
 	started bool
@@ -68,10 +68,10 @@ func (c *stageClock) reset() {
 	c.started = false
 }
 
-// notDue is when a request of a closed loop is due: it starts when it can.
+// notDue is the due time of a closed loop's request, which starts as soon as it can.
 const notDue = time.Duration(math.MaxInt64)
 
-// due turns a due time into the initiator's; a negative one into notDue.
+// due converts a due time to the initiator's clock, and a negative time to notDue.
 func (c *stageClock) due(at time.Duration) time.Duration {
 	if at < 0 {
 		return notDue

@@ -16,12 +16,12 @@ import (
 	"kvbench/transport"
 )
 
-// settingUp is what a peer is at between its plan, or its yes to one, and the first phase.
+// settingUp is the stage of a peer between the plan and the first phase, in error texts.
 const settingUp = " while it made its memory and connections ready"
 
-// peerEnd says how a peer left the control channel: with a reason, without, or by saying
-// nothing any more. when begins with a space, or is empty. A peer that will not have the
-// run at all says so in words of its own.
+// peerEnd describes how a peer left the control channel: with a reason, without one, or
+// by falling silent. when begins with a space, or is empty. A refusal of the whole run is
+// returned unchanged.
 func peerEnd(who, when string, err error) error {
 	var r *control.Refusal
 	switch {
@@ -37,9 +37,9 @@ func peerEnd(who, when string, err error) error {
 	return err
 }
 
-// whyUnconnected is the error of a data connection that did not come about. It prefers how
-// the peer left, word of which may be on its way for as long as patience, to the end of
-// the connection that this brought.
+// whyUnconnected returns the error of a data connection that failed. It waits up to
+// patience for the peer's reason on the control channel, and prefers that reason to the
+// broken connection.
 func whyUnconnected(conn *control.Conn, who string, patience time.Duration, err error) error {
 	if !errors.Is(err, transport.ErrPeer) {
 		return peerEnd(who, settingUp, err)
@@ -51,31 +51,31 @@ func whyUnconnected(conn *control.Conn, who string, patience time.Duration, err 
 		switch {
 		case errors.Is(said, control.ErrRefused), errors.Is(said, control.ErrClosed):
 			return fmt.Errorf("%w (%w)", peerEnd(who, settingUp, said), err)
-		case said != nil && !errors.Is(said, control.ErrFrame): // which is what it said before
+		case said != nil && !errors.Is(said, control.ErrFrame): // ErrFrame is a message from before
 			return err
 		}
 	}
 	return err
 }
 
-// failedCode is the code of a refusal that ends a run under way.
+// failedCode is the code of a refusal that ends a run in progress.
 const failedCode = "failed"
 
-// session is one run as the consumer sees it.
+// session is one run from the consumer's side.
 type session struct {
 	side
 	consumer *Consumer
-	host     string               // that the producer reached
+	host     string               // local address that the producer reached
 	current  atomic.Pointer[cell] // of the phase
 	pace     time.Duration        // of the phase
 	clock    stageClock
 	requests []chan request
-	regions  chan region // of a probe's target, pulling; nil at other times
+	regions  chan region // from a probe's target, when pulling; otherwise nil
 	samples  []model.Sample
 }
 
-// prepare checks a plan against the limits. The memory itself comes later, so that
-// a refusal is quick.
+// prepare checks a plan against the limits. Memory is made later, so that a refusal is
+// quick.
 func (s *session) prepare(ctx context.Context) (transport.Transport, error) {
 	if err := s.plan.Validate(); err != nil {
 		return nil, err
@@ -114,13 +114,13 @@ func (s *session) prepare(ctx context.Context) (transport.Transport, error) {
 	return t, nil
 }
 
-// run serves the producer until it says goodbye.
+// run serves the producer until its goodbye.
 func (s *session) run(ctx context.Context, t transport.Transport) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var wg sync.WaitGroup
 	defer func() {
-		// Tell everybody before the data connections break, which may take as long as a
-		// peer that is gone is waited for.
+		// Report the error before closing the data connections, which may take as long as
+		// the timeout for a lost peer.
 		if err != nil {
 			s.consumer.Log("%s: %v", s.conn.RemoteAddr(), err)
 			if !errors.Is(err, control.ErrClosed) {
@@ -132,18 +132,18 @@ func (s *session) run(ctx context.Context, t transport.Transport) (err error) {
 		wg.Wait()
 	}()
 	if err := s.connect(ctx, t); err != nil {
-		// Less patience than the producer has, which is to hear of it.
+		// Wait less than the producer does, because it must receive this error.
 		return whyUnconnected(s.conn, "producer", 200*time.Millisecond, err)
 	}
 	stopped := context.AfterFunc(ctx, func() {
 		s.leave(context.Cause(ctx))
-		s.conn.Close() // ends the Receive below
+		s.conn.Close() // unblocks Receive below
 	})
 	defer stopped()
 	for _, tg := range s.targets {
 		wg.Go(func() {
 			err := tg.watch(ctx, func(request uint64) error { return s.arrived(tg.worker, request) })
-			// A producer that has gone shows on the control channel, with its reason.
+			// The control channel reports a lost producer, with the reason.
 			if ctx.Err() == nil && !errors.Is(err, transport.ErrPeer) {
 				cancel(err)
 			}
@@ -160,7 +160,7 @@ func (s *session) run(ctx context.Context, t transport.Transport) (err error) {
 	}
 }
 
-// leave tells the producer why the session ends.
+// leave sends the producer the reason why the session ends.
 func (s *session) leave(why error) {
 	if errors.Is(why, context.Canceled) {
 		why = errors.New("it was stopped")
@@ -197,7 +197,7 @@ func (s *session) connect(ctx context.Context, t transport.Transport) error {
 	return nil
 }
 
-// listen opens a place for data connections of a number of streams.
+// listen opens a listener for data connections with a number of streams.
 func (s *session) listen(ctx context.Context, streams int) (transport.Listener, error) {
 	cfg := s.plan.configure(s.cells)
 	cfg.Listen, cfg.Advertise, cfg.Streams = net.JoinHostPort(s.host, "0"), "", streams
@@ -224,8 +224,8 @@ func (s *session) acceptWorker(ctx context.Context, l transport.Listener) error 
 	return s.addTarget(ctx, t)
 }
 
-// whileThere accepts, but no longer than the producer is there: one that has gone
-// will not dial any more.
+// whileThere accepts only while the producer is there: a producer that has gone will not
+// dial any more.
 func whileThere[T any](ctx context.Context, conn *control.Conn, accept func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	watch, enough := context.WithCancel(ctx)
@@ -249,13 +249,13 @@ func whileThere[T any](ctx context.Context, conn *control.Conn, accept func(cont
 	if errors.Is(err, control.ErrClosed) {
 		return accepted, err
 	}
-	if errors.Is(err, context.DeadlineExceeded) { // it is there, and does not dial
+	if errors.Is(err, context.DeadlineExceeded) { // the producer is there but does not dial
 		return accepted, fmt.Errorf("%w: no data connection came in time", control.ErrSilent)
 	}
 	return accepted, fmt.Errorf("accept data connection: %w", err)
 }
 
-// step handles one message. It reports whether the producer said goodbye.
+// step handles one message. bye reports whether the producer ended the run.
 func (s *session) step(ctx context.Context, wg *sync.WaitGroup, cancel context.CancelCauseFunc) (bye bool, err error) {
 	m, err := s.conn.Receive()
 	if err != nil {
@@ -274,7 +274,7 @@ func (s *session) step(ctx context.Context, wg *sync.WaitGroup, cancel context.C
 	return false, fmt.Errorf("message %q out of place: %w", m.Kind, control.ErrFrame)
 }
 
-// phase serves one phase, from its announcement to its end.
+// phase serves one phase, from announcement to end.
 func (s *session) phase(ctx context.Context, p phase, cancel context.CancelCauseFunc) error {
 	if p.Cell < 0 || p.Cell >= len(s.cells) || p.Pace < 0 {
 		return fmt.Errorf("phase of cell %d of %d: %w", p.Cell, len(s.cells), control.ErrFrame)
@@ -299,7 +299,7 @@ func (s *session) phase(ctx context.Context, p phase, cancel context.CancelCause
 	phaseCtx, abort := context.WithCancel(ctx)
 	defer abort()
 	var work sync.WaitGroup
-	var late atomic.Pointer[string] // why a worker failed that the producer has told to give up
+	var late atomic.Pointer[string] // failure of a worker after the producer's abort
 	guard := func(f func() error) {
 		work.Go(func() {
 			err := f()
@@ -360,7 +360,7 @@ func (s *session) phase(ctx context.Context, p phase, cancel context.CancelCause
 	return s.conn.Send(kindPhaseDone, done)
 }
 
-// untilPhaseEnd hands out the producer's requests until it ends the phase.
+// untilPhaseEnd distributes the producer's requests until the phase ends.
 func (s *session) untilPhaseEnd(ctx context.Context) (end phaseEnd, err error) {
 	for {
 		m, err := s.conn.Receive()
@@ -387,7 +387,7 @@ func (s *session) untilPhaseEnd(ctx context.Context) (end phaseEnd, err error) {
 				return end, err
 			}
 			select {
-			case s.regions <- r: // there is no room outside a probe, nor for a second one
+			case s.regions <- r: // there is no room outside a probe, or for a second region
 			default:
 				return end, fmt.Errorf("message %q out of place: %w", m.Kind, control.ErrFrame)
 			}
@@ -399,7 +399,7 @@ func (s *session) untilPhaseEnd(ctx context.Context) (end phaseEnd, err error) {
 	}
 }
 
-// pull is the worker of a phase that reads requests from the producer.
+// pull reads one worker's requests from the producer during a phase.
 func (s *session) pull(ctx context.Context, worker int, queue <-chan request) error {
 	in, c := s.initiators[worker], s.current.Load()
 	for r := range queue {
@@ -413,7 +413,7 @@ func (s *session) pull(ctx context.Context, worker int, queue <-chan request) er
 	return nil
 }
 
-// arrived checks a request that is here and tells the producer.
+// arrived checks a delivered request and reports it to the producer.
 func (s *session) arrived(worker int, request uint64) error {
 	v, err := s.check(s.current.Load(), worker, request)
 	if err != nil {

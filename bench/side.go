@@ -14,14 +14,14 @@ import (
 	"kvbench/transport"
 )
 
-// side is what both ends of a run have: the plan made ready, memory, and a
-// connection for each worker, as initiator or as target.
+// side is the state that both ends of a run share: the prepared plan, memory, and a
+// connection for each worker as initiator or target.
 type side struct {
 	plan  Plan
 	via   transport.Transport
 	cells []cell
 	conn  *control.Conn
-	span  int64 // memory of one worker
+	span  int64 // bytes of one worker's memory
 
 	memories []*memory // by worker
 
@@ -33,8 +33,8 @@ type side struct {
 	setup results.Setup
 }
 
-// place makes the next worker's memory, filled with noise, which also brings every
-// page in.
+// place makes the next worker's memory and fills it with noise, which also faults in
+// every page.
 func (s *side) place(ctx context.Context, e transport.Endpoint) error {
 	worker := len(s.memories)
 	start := time.Now()
@@ -43,7 +43,7 @@ func (s *side) place(ctx context.Context, e transport.Endpoint) error {
 		return fmt.Errorf("make memory of worker %d: %w", worker, err)
 	}
 	s.memories = append(s.memories, m)
-	const step = 64 << 20 // so that an interrupt need not wait for all of it
+	const step = 64 << 20 // bytes between two checks for an interrupt
 	for at := 0; at < len(m.view); at += step {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -58,7 +58,7 @@ func (s *side) place(ctx context.Context, e transport.Endpoint) error {
 	return nil
 }
 
-// register makes a worker's memory known to an endpoint.
+// register registers a worker's memory with an endpoint.
 func (s *side) register(e transport.Endpoint, worker int) (transport.Region, error) {
 	start := time.Now()
 	r, err := e.Register(s.memories[worker].Memory)
@@ -69,13 +69,13 @@ func (s *side) register(e transport.Endpoint, worker int) (transport.Region, err
 	return r, nil
 }
 
-// connectTime is how long the workers' connections took since start, less what
-// their memory took.
+// connectTime returns the seconds since start without the time to make and register
+// memory.
 func (s *side) connectTime(start time.Time) float64 {
 	return time.Since(start).Seconds() - s.setup.AllocateSeconds - s.setup.RegisterSeconds
 }
 
-// addTarget makes a worker's memory and sends the peer what it needs to reach it.
+// addTarget makes a worker's memory and advertises it to the peer.
 func (s *side) addTarget(ctx context.Context, t transport.Target) error {
 	w := len(s.targets)
 	s.targets = append(s.targets, &target{Target: t, worker: w, ordered: s.plan.Direction == Push})
@@ -98,7 +98,7 @@ func (s *side) offer(t *target) error {
 	return s.conn.Send(kindRegion, region{t.worker, ad})
 }
 
-// addInitiator makes a worker's memory and awaits the peer's.
+// addInitiator makes a worker's memory and imports the peer's.
 func (s *side) addInitiator(ctx context.Context, in transport.Initiator) error {
 	i := &initiator{Initiator: in, op: s.plan.Direction.op(), record: newRecord(), alarm: alarm{meter: &s.meter}}
 	s.initiators = append(s.initiators, i)
@@ -110,7 +110,7 @@ func (s *side) addInitiator(ctx context.Context, in transport.Initiator) error {
 	})
 }
 
-// reach registers an initiator's memory and imports that of the peer, which await receives.
+// reach registers an initiator's memory and imports the peer's, which await receives.
 func (s *side) reach(i *initiator, worker int, await func(*region) error) (err error) {
 	if i.local, err = s.register(i, worker); err != nil {
 		return err
@@ -130,8 +130,8 @@ func (s *side) reach(i *initiator, worker int, await func(*region) error) (err e
 	return nil
 }
 
-// path returns what carried the data: the lane of the first worker that moved any,
-// since those of all are of one kind, with the counters of all.
+// path returns the path that carried the data: the lane of the first worker that moved
+// any, with the counters of all workers. Every worker uses the same kind of lane.
 func (s *side) path() transport.Path {
 	var endpoints []transport.Endpoint
 	for _, i := range s.initiators {
@@ -155,19 +155,19 @@ func (s *side) path() transport.Path {
 		path.Counters.Retransmits += p.Counters.Retransmits
 		path.Counters.ReceiveWindowLimited = max(path.Counters.ReceiveWindowLimited, p.Counters.ReceiveWindowLimited)
 		path.Counters.PayloadBytes += p.Counters.PayloadBytes
-		if p.Counters.PayloadBytes > 0 { // and so knows which way the data went
-			path.Counters.PortBytes = max(path.Counters.PortBytes, p.Counters.PortBytes) // the same ports, for all
+		if p.Counters.PayloadBytes > 0 { // without payload, the direction of the data is unclear
+			path.Counters.PortBytes = max(path.Counters.PortBytes, p.Counters.PortBytes) // all share the same ports
 			path.Counters.PortCounted = path.Counters.PortCounted && p.Counters.PortCounted
 		}
 	}
 	return path
 }
 
-// ErrUnaccounted is returned when the device that is named as the path did not see
-// the data.
+// ErrUnaccounted is returned when the device named as the path did not count the data.
 var ErrUnaccounted = errors.New("data went another way")
 
-// accounted fails where the ports of a path counted less than was delivered.
+// accounted returns ErrUnaccounted if a path's ports counted too few bytes for the data
+// delivered.
 func accounted(side string, p transport.Path) error {
 	if p.Counters.Accounted() {
 		return nil
@@ -176,7 +176,7 @@ func accounted(side string, p transport.Path) error {
 		ErrUnaccounted, p.Lane, side, units.Bytes(p.Counters.PortBytes), units.Bytes(p.Counters.PayloadBytes))
 }
 
-// disconnect ends the workers' connections. After it no memory is touched.
+// disconnect ends the workers' connections. Afterwards nothing touches the memory.
 func (s *side) disconnect() error {
 	var errs []error
 	for _, i := range s.initiators {
@@ -188,7 +188,7 @@ func (s *side) disconnect() error {
 	return errors.Join(errs...)
 }
 
-// close gives everything back.
+// close ends the connections and frees the memory.
 func (s *side) close() error {
 	err := s.disconnect()
 	for _, m := range s.memories {
@@ -198,7 +198,7 @@ func (s *side) close() error {
 	return err
 }
 
-// fill prepares the bytes of a request.
+// fill writes the bytes of a request.
 func (s *side) fill(c *cell, worker int, request uint64) (err error) {
 	m := s.memories[worker]
 	s.meter.leaveOut(func() {
@@ -211,7 +211,7 @@ func (s *side) fill(c *cell, worker int, request uint64) (err error) {
 	return nil
 }
 
-// check looks at the bytes that arrived.
+// check verifies the bytes of a request that arrived.
 func (s *side) check(c *cell, worker int, request uint64) (v payload.Verdict, err error) {
 	m := s.memories[worker]
 	s.meter.leaveOut(func() {
@@ -225,11 +225,11 @@ func (s *side) check(c *cell, worker int, request uint64) (v payload.Verdict, er
 	return v, nil
 }
 
-// pick returns the first transport of a name that moves memory of a kind. One that
-// moves device memory by itself stands before one that stages it.
+// pick returns the first transport with the given name that moves the given kind of
+// memory. Transports that move device memory directly come before those that stage it.
 func pick(transports []transport.Transport, name string, kind transport.MemoryKind) (transport.Transport, error) {
 	var names []string
-	var kinds []transport.MemoryKind // of that name
+	var kinds []transport.MemoryKind // that transports of that name move
 	for _, t := range transports {
 		if !slices.Contains(names, t.Name()) {
 			names = append(names, t.Name())
@@ -249,7 +249,7 @@ func pick(transports []transport.Transport, name string, kind transport.MemoryKi
 	return nil, fmt.Errorf("transport %q is not known to this build, which has %v", name, names)
 }
 
-// usable checks that a transport can do what a plan asks.
+// usable returns an error if a transport cannot carry out a plan on this host.
 func usable(ctx context.Context, t transport.Transport, p Plan) error {
 	if err := t.Probe(ctx); err != nil {
 		return fmt.Errorf("%s: %w", t.Name(), err)

@@ -6,8 +6,8 @@ import (
 	"kvbench/transport"
 )
 
-// addStaging adds what another worker's connection staged. What the stages did alone
-// stays the first worker's.
+// addStaging adds the staging of another worker's connection. The costs of each stage
+// alone stay the first worker's.
 func addStaging(s, more *transport.Staging) *transport.Staging {
 	if s == nil || more == nil {
 		return s
@@ -28,7 +28,7 @@ func addStaging(s, more *transport.Staging) *transport.Staging {
 	return &sum
 }
 
-// gpuPath says how a run's GPU memory was moved; empty for host memory.
+// gpuPath returns how a run moved GPU memory, or an empty string for host memory.
 func gpuPath(memory transport.MemoryKind, p transport.Path) string {
 	switch {
 	case memory != transport.CUDAMemory:
@@ -39,25 +39,25 @@ func gpuPath(memory transport.MemoryKind, p transport.Path) string {
 	return results.Direct
 }
 
-// predictStaged fills in what the pipeline of stages is expected to take for a cell's
-// request, from what each stage did alone when the connection was made. Without
-// staging, and under an emulated prefill, which paces the layers, there is nothing.
+// predictStaged predicts the time of a cell's request through the pipeline of stages,
+// from the cost of each stage alone, measured when the connection was made. It predicts
+// nothing without staging, or under an emulated prefill, which paces the layers.
 func predictStaged(cell *results.Cell, t results.Transport) {
 	cell.Predicted.Staged = nil
 	stages, chunkBytes := stageCosts(t)
 	if stages == nil || cell.Overlap != nil || cell.Layers < 1 {
 		return
 	}
-	chunks := 0 // none holds bytes of two transfers
+	chunks := 0 // no chunk holds bytes of two transfers
 	for _, t := range runsOf(cell) {
 		chunks += t.Count * int(max(1, (t.Bytes+chunkBytes-1)/chunkBytes))
 	}
 	cell.Predicted.Staged = prediction(interval(cell.Service50), model.Exactly(model.StagedSeconds(stages, chunks, cell.Bytes)))
 }
 
-// stageCosts are the stages of a staged path: the producer's copy to the host, the wire
-// as the initiator saw it, and the consumer's copy from the host. It is nil where one
-// of them is not known.
+// stageCosts returns the costs of a staged path's stages: the producer's copy to host,
+// the wire as the initiator timed it, and the consumer's copy from host. It returns nil
+// if any was not timed.
 func stageCosts(t results.Transport) (stages []model.Cost, chunkBytes int64) {
 	here, there := t.Staging, t.Consumer.Staging
 	if here == nil || there == nil || here.ChunkBytes < 1 {

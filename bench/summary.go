@@ -9,20 +9,21 @@ import (
 	"kvbench/results"
 )
 
-// Assumptions are what a measurement is held against.
+// Assumptions are the link, costs and calibration that a measurement is compared with.
 type Assumptions struct {
-	Link    *model.Link // nil: that of the device that carried the data, where it has a rate
+	Link    *model.Link // nil: the rate of the device that carried the data, if it has one
 	MTU     int         // 0: the device's, or the kind's default
 	Framing model.Framing
 	Alpha   float64 // seconds, for the spec
-	Gamma   float64 // seconds a descriptor, for the spec
+	Gamma   float64 // seconds per descriptor, for the spec
 	Source  string  // of Link: flag or device
 	Judge   Judge
-	// Calibration is an earlier run's, to be used in place of this one's; nil: none.
+	// Calibration comes from an earlier run and replaces this run's; nil: none.
 	Calibration *results.Fit
 }
 
-// Summarize turns an outcome into a record. why is what ended the run early, or nil.
+// Summarize turns an outcome into a record. why is the error that ended the run early, or
+// nil.
 func Summarize(o *Outcome, a Assumptions, why error) (*results.Run, error) {
 	a = a.along(o)
 	run := &results.Run{
@@ -74,11 +75,11 @@ func Summarize(o *Outcome, a Assumptions, why error) (*results.Run, error) {
 	return run, nil
 }
 
-// SlowerThanLink reports whether a cell fails against the link for being slower, and
-// no device that is known to be slower than the link accounts for that.
+// SlowerThanLink reports whether a cell fails against the link by being slower, and no
+// slower device explains it.
 func (a Assumptions) SlowerThanLink(o *Outcome) bool {
 	measured := *o
-	measured.Samples = nil // the link is asked, not a fit
+	measured.Samples = nil // compare with the link, not with a fit
 	a.Calibration, a.Judge.Against = nil, []string{"spec"}
 	run, err := Summarize(&measured, a, nil)
 	return err == nil && slices.ContainsFunc(run.Cells, func(c results.Cell) bool {
@@ -88,7 +89,7 @@ func (a Assumptions) SlowerThanLink(o *Outcome) bool {
 	})
 }
 
-// spec fills in the record's link and returns its cost; nil without a link.
+// spec fills in the record's link and returns its cost, or nil without a link.
 func (a Assumptions) spec(run *results.Run) *model.Cost {
 	if a.Link == nil {
 		return nil
@@ -105,7 +106,7 @@ func (a Assumptions) spec(run *results.Run) *model.Cost {
 	return specOf(run)
 }
 
-// specOf is the cost of the record's link; nil without one.
+// specOf returns the cost of the record's link, or nil without one.
 func specOf(run *results.Run) *model.Cost {
 	if run.Link == nil {
 		return nil
@@ -114,7 +115,8 @@ func specOf(run *results.Run) *model.Cost {
 	return &model.Cost{AlphaSeconds: l.AlphaSeconds, GammaSeconds: l.GammaSeconds, BytesPerSecond: l.BytesPerSecond * l.FramingFactor}
 }
 
-// processorTime adds up a side's over all cells; nil where that of one is not known.
+// processorTime sums one side's processor time over all cells, or returns nil if any cell
+// lacks it.
 func processorTime(cells []results.Cell, of func(results.CellCPU) *float64) *float64 {
 	var sum float64
 	for _, c := range cells {
@@ -127,7 +129,7 @@ func processorTime(cells []results.Cell, of func(results.CellCPU) *float64) *flo
 	return &sum
 }
 
-// smallestLayer is the mean layer of the smallest request, in bytes.
+// smallestLayer returns the least mean size of a transfer over the cells, in bytes.
 func (o *Outcome) smallestLayer() int64 {
 	var least int64
 	for _, c := range o.Cells {

@@ -12,16 +12,17 @@ import (
 type target struct {
 	transport.Target
 	worker int
-	// ordered says that a request's notices all come before those of the next, as
-	// those of acknowledged writes do. Reads end on several streams, each in its time.
+	// ordered is set if all notices of a request come before the next request's, as with
+	// acknowledged writes. Reads end on several streams, in any order.
 	ordered bool
-	// transfers is how many make up a request of the current phase; 0 counts none.
+	// transfers is the number of transfers in a request of the current phase; 0 counts
+	// none.
 	transfers atomic.Int64
 	arrived   atomic.Int64 // whole requests
 }
 
-// watch takes notices until the connection ends, and returns why. whole is called for each
-// request whose last transfer was delivered.
+// watch takes notices until the connection ends, and returns the reason. It calls whole
+// when the last transfer of a request has been delivered.
 func (t *target) watch(ctx context.Context, whole func(request uint64) error) error {
 	var notices [64]transport.Notice
 	var current uint64
@@ -32,7 +33,7 @@ func (t *target) watch(ctx context.Context, whole func(request uint64) error) er
 			return fmt.Errorf("await layers: %w", err)
 		}
 		for _, notice := range notices[:n] {
-			// A notice of calibration can come when the next phase has begun.
+			// A calibration notice can arrive after the next phase has begun.
 			want := t.transfers.Load()
 			request, _ := splitID(notice.ID)
 			if want == 0 || request >= firstBatch {

@@ -6,9 +6,9 @@ import (
 	"kvbench/results"
 )
 
-// recorded are a plan's transfers as a record has them.
+// recorded returns a plan's transfers in the record's form.
 func recorded(plan *payload.Plan) (list []results.Transfers) {
-	made := 0 // layers
+	made := 0 // layers so far
 	for _, t := range plan.Transfers {
 		one := results.Transfers{Count: 1, Bytes: t.Bytes, Descriptors: len(t.Pieces)}
 		if more := t.Ready - made; more > 1 {
@@ -24,8 +24,8 @@ func recorded(plan *payload.Plan) (list []results.Transfers) {
 	return list
 }
 
-// transfersOf are the transfers of a cell's request. An older record does not have them:
-// known is false, and they are taken to be alike.
+// transfersOf returns the transfers of a cell's request. An older record lacks them: they
+// are then taken to be equal, and the second result is false if there are several.
 func transfersOf(c *results.Cell) (t model.Transfers, known bool) {
 	if len(c.Transfers) == 0 {
 		return model.EqualTransfers(c.Layers, c.Descriptors, c.Bytes), c.Layers == 1
@@ -39,7 +39,7 @@ func transfersOf(c *results.Cell) (t model.Transfers, known bool) {
 	return model.NewTransfers(each), true
 }
 
-// runsOf are a cell's transfers as its record has them; of an older one as if all were alike.
+// runsOf returns a cell's transfers as recorded, or equal ones for an older record.
 func runsOf(c *results.Cell) []results.Transfers {
 	if len(c.Transfers) > 0 {
 		return c.Transfers
@@ -47,15 +47,15 @@ func runsOf(c *results.Cell) []results.Transfers {
 	return []results.Transfers{{Count: c.Layers, Bytes: c.Bytes / int64(c.Layers), Descriptors: c.Descriptors / c.Layers}}
 }
 
-// mostTransfers bounds those of a record: no model has as many layers.
+// mostTransfers bounds the transfers of a record: no model has as many layers.
 const mostTransfers = 1 << 16
 
-// addUp reports whether a cell's transfers, where it has them, are its totals.
+// addUp reports whether a cell's transfers, if recorded, add up to its totals.
 func addUp(c *results.Cell) bool {
 	if len(c.Transfers) == 0 {
 		return true
 	}
-	count, descriptors, bytes := c.Layers, c.Descriptors, c.Bytes // left
+	count, descriptors, bytes := c.Layers, c.Descriptors, c.Bytes // remaining
 	for _, r := range c.Transfers {
 		if r.Count < 1 || r.Bytes < 1 || r.Descriptors < 1 || r.Layers < 0 || r.Layers > mostTransfers ||
 			r.Count > count || r.Descriptors > descriptors/r.Count || r.Bytes > bytes/int64(r.Count) {

@@ -2,15 +2,15 @@ package transport
 
 import "context"
 
-// Completions keeps an initiator's slots, one for each transfer that may be
-// outstanding, and the completions on their way to Poll. It is for
-// implementations: Take, Poll and Wait have the rules of Post, Poll and Wait, and
-// Put may be called from any goroutine.
+// Completions holds an initiator's slots, one for each transfer that may be outstanding,
+// and the completions on their way to Poll. It is for implementations. Take, Poll and
+// Wait follow the concurrency rules of Post, Poll and Wait; Put may be called from any
+// goroutine.
 type Completions struct {
-	free []int // used by Take and Poll only
+	free []int // used only by Take, Return and Poll
 	done chan slotCompletion
 	dead <-chan struct{}
-	// held is a completion that Wait took and Poll has yet to return.
+	// held is a completion that Wait took and Poll has not returned yet.
 	held    slotCompletion
 	holding bool
 }
@@ -20,8 +20,8 @@ type slotCompletion struct {
 	Completion
 }
 
-// NewCompletions returns the queue of a connection with that many slots. dead is
-// closed once the connection has ended and every outstanding transfer was Put.
+// NewCompletions returns the queue of a connection with the given number of slots. dead
+// must be closed once the connection has ended and every outstanding transfer was Put.
 func NewCompletions(slots int, dead <-chan struct{}) *Completions {
 	c := &Completions{free: make([]int, slots), done: make(chan slotCompletion, 2*slots), dead: dead}
 	for i := range c.free {
@@ -30,8 +30,8 @@ func NewCompletions(slots int, dead <-chan struct{}) *Completions {
 	return c
 }
 
-// Take returns a free slot. It reports false where none is: ErrQueueFull. A slot
-// is free again when Poll has returned its Delivered completion, or after Return.
+// Take returns a free slot. ok is false if there is none (ErrQueueFull). A slot is free
+// again when Poll has returned its Delivered completion, or after Return.
 func (c *Completions) Take() (slot int, ok bool) {
 	if len(c.free) == 0 {
 		return 0, false
@@ -41,14 +41,14 @@ func (c *Completions) Take() (slot int, ok bool) {
 	return slot, true
 }
 
-// Return gives back a slot that was taken for a transfer that was not posted.
+// Return frees a slot taken for a transfer that was not posted.
 func (c *Completions) Return(slot int) { c.free = append(c.free, slot) }
 
-// Put adds a completion: at most one of each stage for a slot, Delivered last. It
-// never waits.
+// Put adds a completion: at most one of each stage per slot, Delivered last. It never
+// blocks.
 func (c *Completions) Put(slot int, e Completion) { c.done <- slotCompletion{slot, e} }
 
-// Poll implements Initiator.Poll; ended is why the connection ended.
+// Poll implements Initiator.Poll. ended returns why the connection ended.
 func (c *Completions) Poll(done []Completion, ended func() error) (int, error) {
 	n := 0
 	for n < len(done) {
@@ -70,7 +70,7 @@ func (c *Completions) Poll(done []Completion, ended func() error) (int, error) {
 	default:
 		return 0, nil
 	}
-	if len(c.done) > 0 { // put between the look and the end
+	if len(c.done) > 0 { // put after the queue was found empty
 		return c.Poll(done, ended)
 	}
 	return 0, ended()

@@ -9,10 +9,10 @@ var (
 	// ErrUnavailable is returned when a transport cannot be used on this host or in this build.
 	ErrUnavailable = errors.New("transport not available")
 
-	// ErrUnsupported is returned when a transport lacks an ability that was asked for.
+	// ErrUnsupported is returned when a transport lacks a requested ability.
 	ErrUnsupported = errors.New("not supported by this transport")
 
-	// ErrClosed is returned when an operation meets a connection that this side has closed.
+	// ErrClosed is returned when this side has already closed the connection.
 	ErrClosed = errors.New("connection closed")
 
 	// ErrPeer is returned when the peer has gone or has stopped answering.
@@ -21,17 +21,17 @@ var (
 	// ErrDevice is returned when a device of this side, such as a GPU that copies, has failed.
 	ErrDevice = errors.New("device failed")
 
-	// ErrLocal is returned when this side ended the connection, for a reason of its own:
-	// what the peer sent and the way to it are not at fault.
+	// ErrLocal is returned when this side ended the connection. Neither the peer's
+	// messages nor the path to the peer are at fault.
 	ErrLocal = errors.New("ended by this side")
 
-	// ErrProtocol is returned when the peer sent something that the protocol does not allow.
+	// ErrProtocol is returned when the peer violates the protocol.
 	ErrProtocol = errors.New("protocol violation")
 
 	// ErrQueueFull is returned when Config.MaxOutstanding transfers are outstanding.
 	ErrQueueFull = errors.New("too many transfers outstanding")
 
-	// ErrRegion is returned for a region that is not registered, or not imported, here.
+	// ErrRegion is returned for a region that is not registered or not imported here.
 	ErrRegion = errors.New("unknown region")
 
 	// ErrBounds is returned when a descriptor does not lie inside its region.
@@ -41,9 +41,9 @@ var (
 	ErrBusy = errors.New("region in use")
 )
 
-// CheckDescriptors returns nil where every descriptor lies inside a local region
-// of localSize bytes and a remote one of remoteSize bytes, together with the sum
-// of their lengths; otherwise an error that wraps ErrBounds.
+// CheckDescriptors returns the sum of the descriptors' lengths if every descriptor lies
+// inside a local region of localSize bytes and a remote region of remoteSize bytes.
+// Otherwise it returns an error that wraps ErrBounds.
 func CheckDescriptors(descs []Descriptor, localSize, remoteSize int64) (total int64, err error) {
 	for i, d := range descs {
 		if !inside(d.Local, d.Length, localSize) {
@@ -67,7 +67,8 @@ func inside(offset, length, size int64) bool {
 	return offset >= 0 && length >= 0 && offset <= size && length <= size-offset
 }
 
-// Classify returns err in its own words, which errors.Is finds to be as too.
+// Classify returns an error with err's message that matches both err and as under
+// errors.Is.
 func Classify(err, as error) error { return classified{err, as} }
 
 type classified struct {
@@ -77,9 +78,9 @@ type classified struct {
 
 func (c classified) Unwrap() []error { return []error{c.error, c.as} }
 
-// Ended returns why a connection ended, as its callers are told: ErrClosed, or what
-// wraps ErrDevice or ErrLocal where the reason is this side's, and ErrPeer whatever else
-// came between the two sides.
+// Ended returns why a connection ended, as an error for callers: why itself if it wraps
+// ErrClosed, ErrDevice, ErrLocal or ErrPeer, otherwise an error that wraps ErrPeer and
+// why.
 func Ended(why error) error {
 	for _, class := range []error{ErrClosed, ErrDevice, ErrLocal, ErrPeer} {
 		if errors.Is(why, class) {

@@ -2,9 +2,9 @@ package transport
 
 import "context"
 
-// TakeNotices implements Target.Notifications over a queue of notices, for
-// implementations. ended is closed once the connection has ended and no more will be
-// queued; why is then the reason, returned when all that was queued has been taken.
+// TakeNotices implements Target.Notifications over a queue of notices. It is for
+// implementations. ended must be closed once the connection has ended and no more notices
+// will be queued. TakeNotices then returns the queued notices and, after them, why().
 func TakeNotices(ctx context.Context, into []Notice, queue <-chan Notice, ended <-chan struct{}, why func() error) (int, error) {
 	if len(into) == 0 {
 		return 0, nil
@@ -18,7 +18,7 @@ func TakeNotices(ctx context.Context, into []Notice, queue <-chan Notice, ended 
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	case <-ended:
-		// What was delivered before the end is still told.
+		// Notices queued before the end still count.
 		if n := takeQueued(into, queue); n > 0 {
 			return n, nil
 		}
@@ -26,7 +26,7 @@ func TakeNotices(ctx context.Context, into []Notice, queue <-chan Notice, ended 
 	}
 }
 
-// takeQueued takes what is in the queue, without waiting.
+// takeQueued takes queued notices without waiting.
 func takeQueued(into []Notice, queue <-chan Notice) int {
 	for n := range into {
 		select {

@@ -2,8 +2,8 @@ package main
 
 import "net"
 
-// checkAddress finds a HOST:PORT that cannot be dialled or listened on before it is
-// tried. Port 0, the kernel's choice, is for listeners only: least is 0 for those.
+// checkAddress returns a usage error unless address is HOST:PORT with a port from least
+// to 65535. least is 0 for listeners: port 0 lets the kernel choose.
 func checkAddress(flag, address string, least int) error {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"kvbench/transport/tcp"
 )
 
-// The exit statuses, which scripts rely on.
+// The exit statuses. Scripts rely on them.
 const (
 	exitDone    = 0
 	exitFailed  = 1
@@ -26,8 +26,8 @@ const (
 	exitCorrupt = 4 // data arrived wrong
 )
 
-// transports lists what this build can move data with. Those of GPU memory over tcp and
-// rdma stage it, unless the transport below can move it directly.
+// transports returns the transports of this build. GPU memory over tcp and rdma is
+// staged, unless the transport below can move it directly.
 func transports() []transport.Transport {
 	return []transport.Transport{tcp.New(), rdma.New(), cuda.New(), staged.Over(tcp.New()), staged.Over(rdma.New())}
 }
@@ -38,20 +38,20 @@ type app struct {
 	out, err   io.Writer
 	transports []transport.Transport
 
-	fromEnvironment []string // flags that the environment set
+	fromEnvironment []string // flags set from the environment
 }
 
 // errOutside is returned when a measurement lies outside its tolerance.
 var errOutside = errors.New("measured outside tolerance")
 
-// usageError is a mistake in how the program was called.
+// usageError is a mistake in the program's invocation.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// asUsage marks an error as a mistake of the caller's; nil stays nil.
+// asUsage marks an error as the caller's mistake; nil stays nil.
 func asUsage(err error) error {
 	if err == nil {
 		return nil
@@ -74,7 +74,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 		err = blameEnvironment(err, a.fromEnvironment)
 	}
 	if err != nil {
-		// One line: several errors are joined by line ends.
+		// Joined errors contain line ends; print one line.
 		fmt.Fprintf(a.err, "kvbench: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
 		if status == exitUsage {
 			fmt.Fprintln(a.err, "Run with --help to see what there is.")
@@ -130,9 +130,9 @@ Exit status: 0 done, 1 failed, 2 wrong usage, 3 outside tolerance, 4 data arrive
 		}
 	}
 	adoptCobras(root)
-	// Without a command, or with one that is not there, this is reached.
+	// This runs without a command, or with an unknown one.
 	root.Args = cobra.ArbitraryArgs
-	root.SuggestionsMinimumDistance = 2 // edits; cobra's own default reaches only its own message
+	root.SuggestionsMinimumDistance = 2 // edits; cobra's default applies only to cobra's message
 	root.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return cmd.Help()
@@ -142,8 +142,8 @@ Exit status: 0 done, 1 failed, 2 wrong usage, 3 outside tolerance, 4 data arrive
 	return root
 }
 
-// readFlags completes the command line's flags from the environment and refuses
-// what is wrong with them whatever the command makes of the rest.
+// readFlags completes the command line's flags from the environment. It returns a usage
+// error for variables of no flag, numbers out of bounds and flags without effect.
 func (a *app) readFlags(cmd *cobra.Command) error {
 	written := written(cmd.Flags())
 	var err error

@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// takes refuses arguments other than those that are named, such as RUN.json, and says
-// which is missing or too many.
+// takes accepts exactly the named arguments, such as RUN.json. Its error names the
+// missing or superfluous ones.
 func takes(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, given []string) error {
 		switch {
@@ -23,7 +23,7 @@ func takes(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// example is a command line that would do: the first that the help shows.
+// example returns a valid command line: the first in the command's help.
 func example(cmd *cobra.Command) string {
 	first, _, _ := strings.Cut(strings.TrimSpace(cmd.Example), "\n")
 	if first == "" {
@@ -32,7 +32,7 @@ func example(cmd *cobra.Command) string {
 	return first
 }
 
-// adoptCobras makes the commands that cobra adds tell of wrong usage as the others do.
+// adoptCobras makes the commands that cobra adds report wrong usage as the others do.
 func adoptCobras(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -58,8 +58,8 @@ func adoptCobras(root *cobra.Command) {
 	}
 }
 
-// ofCobra reports whether a command is one that cobra adds: help, completion, or what
-// the shell's completion calls.
+// ofCobra reports whether cobra added a command: help, completion, or the hidden commands
+// for shell completion.
 func ofCobra(cmd *cobra.Command) bool {
 	for cmd.Parent() != nil && cmd.Parent() != cmd.Root() {
 		cmd = cmd.Parent()
@@ -67,17 +67,17 @@ func ofCobra(cmd *cobra.Command) bool {
 	return cmd.Name() == "help" || cmd.Name() == "completion" || strings.HasPrefix(cmd.Name(), "__")
 }
 
-// helpFor shows the help of the command that is named.
+// helpFor shows the help of the named command.
 func helpFor(help *cobra.Command, given []string) error {
 	cmd, rest, err := help.Root().Find(given)
 	if err != nil || len(rest) > 0 {
 		return unknownCommand(help.Root(), strings.Join(given, " "))
 	}
-	cmd.InitDefaultHelpFlag() // so that it is shown
+	cmd.InitDefaultHelpFlag() // so that the help lists it
 	return cmd.Help()
 }
 
-// unknownCommand says that there is none of a name, and which may be meant.
+// unknownCommand returns a usage error that suggests similar names.
 func unknownCommand(root *cobra.Command, name string) error {
 	suggestion := ""
 	if s := root.SuggestionsFor(name); len(s) > 0 {

@@ -31,7 +31,7 @@ func (a *app) checkCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// A run whose data arrived wrong has ended early, and has its verdict.
+			// A run with wrong data has ended early, and has its verdict.
 			if bench.Corrupt(record) == nil {
 				if err := bench.Recheck(record, judge); err != nil {
 					return err
@@ -48,7 +48,8 @@ func (a *app) checkCommand() *cobra.Command {
 	return cmd
 }
 
-// readRecord reads a record, for which it may wait without end where the file is a pipe.
+// readRecord reads a record. A pipe may block without end, so the context can interrupt
+// the read.
 func readRecord(ctx context.Context, path string) (*results.Run, error) {
 	type read struct {
 		record *results.Run

@@ -80,7 +80,7 @@ func (a *app) consume(ctx context.Context, f *consumerFlags) error {
 	}
 	network := "tcp"
 	if host, _, _ := net.SplitHostPort(f.listen); net.ParseIP(host).To4() != nil {
-		network = "tcp4" // 0.0.0.0 means every IPv4 address, and no other
+		network = "tcp4" // 0.0.0.0 means all IPv4 addresses, and no IPv6
 	}
 	l, err := net.Listen(network, f.listen)
 	if err != nil {
@@ -88,7 +88,7 @@ func (a *app) consume(ctx context.Context, f *consumerFlags) error {
 	}
 	defer l.Close()
 	addr := l.Addr().(*net.TCPAddr)
-	if asked, err := netip.ParseAddrPort(f.listen); err == nil && addr.Zone == "" { // which the kernel forgets
+	if asked, err := netip.ParseAddrPort(f.listen); err == nil && addr.Zone == "" { // the kernel drops the zone
 		addr.Zone = asked.Addr().Zone()
 	}
 	if f.token == "" && !addr.IP.IsLoopback() && !f.insecure {
@@ -122,12 +122,12 @@ func (a *app) consume(ctx context.Context, f *consumerFlags) error {
 		return errors.New("stopped before the run was done")
 	}
 	if errors.Is(err, context.Canceled) || ctx.Err() != nil && !f.once {
-		return nil // stopped, as asked
+		return nil // stopped on purpose
 	}
 	return err
 }
 
-// announce says where the consumer listens and how a producer reaches it.
+// announce prints the consumer's address and the command for a producer.
 func (a *app) announce(addr *net.TCPAddr, f *consumerFlags, secure bool) {
 	fmt.Fprintf(a.out, "listening on %s\n", addr)
 	if addr.IP.IsLoopback() {
@@ -136,7 +136,7 @@ func (a *app) announce(addr *net.TCPAddr, f *consumerFlags, secure bool) {
 	extra, with := "", ""
 	switch {
 	case f.token == "":
-	case fromVariable("token", f.token): // kept off command lines, and out of what is printed
+	case fromVariable("token", f.token): // keep it off command lines and out of the output
 		with = " with the same " + variable("token")
 	default:
 		extra += " --token " + quoted(f.token)
@@ -144,7 +144,7 @@ func (a *app) announce(addr *net.TCPAddr, f *consumerFlags, secure bool) {
 	if secure {
 		extra += " --tls-ca CA.pem"
 	}
-	if f.tls.ca != "" { // which producers' certificates must come from
+	if f.tls.ca != "" { // producers need certificates from this CA
 		extra += " --tls-cert CERT.pem --tls-key KEY.pem"
 	}
 	fmt.Fprintf(a.out, "on the prefill host, run%s:\n", with)
@@ -159,7 +159,7 @@ func (a *app) announce(addr *net.TCPAddr, f *consumerFlags, secure bool) {
 	}
 }
 
-// quoted is a word as a shell reads it.
+// quoted returns a word quoted for a shell.
 func quoted(word string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./+=:@%,", r)
@@ -170,9 +170,9 @@ func quoted(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// reachable lists the hosts under which a listener can be dialled from elsewhere.
+// reachable returns the host names and addresses that producers can dial.
 func reachable(addr *net.TCPAddr) []string {
-	if addr.IP.To4() == nil && addr.IP.IsLinkLocalUnicast() { // each host has its own name for the link
+	if addr.IP.To4() == nil && addr.IP.IsLinkLocalUnicast() { // each host names the link differently
 		return []string{addr.IP.String() + "%INTERFACE"}
 	}
 	if !addr.IP.IsUnspecified() {
@@ -193,7 +193,7 @@ func reachable(addr *net.TCPAddr) []string {
 	return hosts
 }
 
-// listeningOn finds the address in what announce printed.
+// listeningOn returns the address in a line that announce printed.
 func listeningOn(line string) (string, bool) {
 	return strings.CutPrefix(strings.TrimSpace(line), "listening on ")
 }

@@ -46,7 +46,7 @@ func (a *app) devices(ctx context.Context, format string) error {
 	return a.print(view.Table(), format)
 }
 
-// cudaDevices asks the CUDA driver for its devices.
+// cudaDevices returns the CUDA driver's devices.
 func cudaDevices() report.CUDAState {
 	d, err := cudadrv.Open()
 	if err != nil {
@@ -66,7 +66,7 @@ func cudaDevices() report.CUDAState {
 	return s
 }
 
-// gpuLinks asks NVML what joins each pair of devices.
+// gpuLinks returns the link between each pair of devices, from NVML.
 func gpuLinks(devices []report.CUDADevice) []report.GPULink {
 	var links []report.GPULink
 	for i, d := range devices {
@@ -82,7 +82,7 @@ func gpuLinks(devices []report.CUDADevice) []report.GPULink {
 	return links
 }
 
-// probe asks a transport whether it can be used here, and for its lanes.
+// probe returns whether a transport can be used here, and its lanes.
 func probe(ctx context.Context, t transport.Transport) report.TransportState {
 	s := report.TransportState{Name: t.Name(), Capabilities: t.Capabilities(), Err: t.Probe(ctx)}
 	if l, ok := t.(transport.LaneLister); ok {

@@ -13,13 +13,13 @@ import (
 
 const environmentPrefix = "KVBENCH_"
 
-// variable is the environment's name for a flag.
+// variable returns the environment variable of a flag.
 func variable(flag string) string {
 	return environmentPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// fromEnvironment sets every flag that the command line left out and the environment
-// gives, and returns their names.
+// fromEnvironment sets flags from the environment, unless the command line has set them,
+// and returns their names.
 func fromEnvironment(flags *pflag.FlagSet) (set []string, err error) {
 	var errs []error
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -36,15 +36,16 @@ func fromEnvironment(flags *pflag.FlagSet) (set []string, err error) {
 	return set, errors.Join(errs...)
 }
 
-// fromVariable reports whether a flag's value stands in the environment, where it may be
+// fromVariable reports whether a flag's value is the one in the environment, which may be
 // meant for other commands.
 func fromVariable(flag, value string) bool {
 	v, ok := os.LookupEnv(variable(flag))
 	return ok && v == value
 }
 
-// refuseUnknownVariables finds what is set for kvbench and is no flag of any command:
-// most likely a flag that was misspelt. Flags of other commands are set for those.
+// refuseUnknownVariables returns a usage error for KVBENCH_ variables that belong to no
+// flag of any command: most likely misspelt flags. Variables for other commands are
+// allowed.
 func refuseUnknownVariables(root *cobra.Command) error {
 	known := make(map[string]bool)
 	for _, c := range root.Commands() {
@@ -61,8 +62,9 @@ func refuseUnknownVariables(root *cobra.Command) error {
 	return usageOf(found)
 }
 
-// othersVariable reports whether a variable is set for somebody else: for the tests
-// and scripts of this project, or by Kubernetes for services called kvbench, kvbench-consumer and the like.
+// othersVariable reports whether a variable is not meant for a command: it belongs to the
+// tests and scripts of this project, or Kubernetes sets it for services called kvbench,
+// kvbench-consumer and the like.
 func othersVariable(name string) bool {
 	name = strings.TrimPrefix(name, environmentPrefix)
 	if name == "REQUIRE" || name == "CACHE" {
@@ -72,9 +74,9 @@ func othersVariable(name string) bool {
 	return strings.Contains(name, "_PORT_") || strings.Contains(name, "_SERVICE_HOST_")
 }
 
-// blameEnvironment adds to a wrong usage which of the flags that it is about came from
-// the environment, where nobody looks for them: set lists those that did. Of a
-// message that names no flag at all it can be any of them.
+// blameEnvironment adds to a usage error the variables that may have caused it, because
+// users do not look for flags in the environment. set lists the flags that came from
+// there. If the message names no flag, each of them is a candidate.
 func blameEnvironment(err error, set []string) error {
 	text := err.Error()
 	var blamed []string
@@ -89,8 +91,8 @@ func blameEnvironment(err error, set []string) error {
 	return fmt.Errorf("%w (from the environment: %s)", err, strings.Join(blamed, ", "))
 }
 
-// mentions reports whether a flag stands in text, and not only as the beginning of
-// another.
+// mentions reports whether text contains a flag, and not only as the beginning of a
+// longer one.
 func mentions(text, flag string) bool {
 	for {
 		_, rest, found := strings.Cut(text, flag)

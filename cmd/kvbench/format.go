@@ -10,7 +10,7 @@ func registerFormat(cmd *cobra.Command, f *string) {
 	cmd.Flags().StringVar(f, "format", "text", "how to print the table: text, json or csv")
 }
 
-// print writes a table to the output in the format that a flag asked for.
+// print writes a table to the output in the given format.
 func (a *app) print(t report.Table, format string) error {
 	f, err := report.ParseFormat(format)
 	if err != nil {
@@ -19,7 +19,7 @@ func (a *app) print(t report.Table, format string) error {
 	return t.Write(a.out, f)
 }
 
-// checkFormat finds a wrong --format before anything is done.
+// checkFormat returns a usage error for a wrong --format, before any work is done.
 func checkFormat(format string) error {
 	_, err := report.ParseFormat(format)
 	if err != nil {

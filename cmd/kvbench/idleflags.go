@@ -13,11 +13,11 @@ import (
 	"kvbench/model"
 )
 
-// settings are a command's flags as they stand, whether the command line, the
-// environment or a default set them.
+// settings are the current values of a command's flags, from the command line, the
+// environment or defaults.
 type settings struct{ flags *pflag.FlagSet }
 
-// text is a flag's value as it is written; empty where the command lacks the flag.
+// text returns a flag's value as text, or an empty string if the command lacks the flag.
 func (s settings) text(name string) string {
 	f := s.flags.Lookup(name)
 	if f == nil {
@@ -32,22 +32,23 @@ func (s settings) is(name string, values ...string) bool {
 
 func (s settings) given(name string) bool { return !s.is(name, "", "false") }
 
-// framingGiven reports whether the framing is a number, which no headers are counted for.
+// framingGiven reports whether --framing is off or a factor, so that no headers are
+// counted.
 func (s settings) framingGiven() bool { return !s.is("framing", "auto", "shaped") }
 
 const besideFraming = "beside a --framing that does not come from it: leave one of the two out"
 
-// onlyNVLink reports whether every link that is named is one without headers to count.
+// onlyNVLink reports whether every named link is NVLink, which has no headers to count.
 func (s settings) onlyNVLink() bool {
 	return !s.anyLink(func(k model.LinkKind) bool { return k != model.NVLink })
 }
 
-// noEthernet reports whether no link that is named is Ethernet.
+// noEthernet reports whether no named link is Ethernet.
 func (s settings) noEthernet() bool {
 	return !s.anyLink(func(k model.LinkKind) bool { return k == model.Ethernet })
 }
 
-// anyLink reports whether a link that is named, or is none, is of a kind.
+// anyLink reports whether any named link satisfies the predicate or cannot be parsed.
 func (s settings) anyLink(is func(model.LinkKind) bool) bool {
 	names := strings.Split(strings.Trim(s.text("link"), "[]"), ",")
 	return slices.ContainsFunc(names, func(name string) bool {
@@ -59,23 +60,23 @@ func (s settings) anyLink(is func(model.LinkKind) bool) bool {
 // fitAlone reports whether predict uses a fit and no link.
 func (s settings) fitAlone() bool { return s.given("fit") && !s.flags.Changed("link") }
 
-// idle says when flags do nothing beside others. A flag that a caller wrote for
-// nothing is a misunderstanding: it is refused rather than passed over.
+// idle is a rule for flags that have no effect beside others. Such a flag is refused, not
+// ignored, because the user who wrote it expects an effect.
 type idle struct {
-	commands []string // where this holds; nil: wherever the flags are
+	commands []string // commands that the rule applies to; nil: all with the flags
 	flags    []string
 	when     func(settings) bool
-	why      string // follows "--flag has no effect", and says what to do
+	why      string // follows "--flag has no effect", and gives advice
 }
 
 var (
 	runCommands  = []string{"loopback", "producer"}
 	sizeCommands = []string{"shape", "predict"}
-	// specFlags say what a data sheet promises of the link that is named.
+	// specFlags describe the data sheet of the named link.
 	specFlags = []string{"mtu", "framing", "alpha", "gamma"}
-	// judgeFlags hold what is measured against what is predicted.
+	// judgeFlags control the comparison of measurements with predictions.
 	judgeFlags = []string{"check", "tolerance", "against"}
-	// gpuFlags compute the prefill.
+	// gpuFlags are the inputs of a computed prefill.
 	gpuFlags = []string{"gpu", "gpus", "mfu", "gpu-fp8"}
 )
 
@@ -228,8 +229,8 @@ var idleFlags = []idle{
 	},
 }
 
-// written lists the flags that a command line asks something of. What only spells
-// out that nothing is asked for, such as --token "", is not among them.
+// written returns the flags that a command line uses. An empty or false value, such as
+// --token "", does not count as use.
 func written(flags *pflag.FlagSet) (names []string) {
 	flags.Visit(func(f *pflag.Flag) {
 		if (settings{flags}).given(f.Name) {
@@ -239,9 +240,9 @@ func written(flags *pflag.FlagSet) (names []string) {
 	return names
 }
 
-// refuseIdle finds, of the flags that were written, those that do nothing, and says
-// of each the first reason. Those of the environment are exempt: they are set for
-// many commands at once.
+// refuseIdle returns a usage error for the written flags that have no effect, each with
+// the first reason. Flags from the environment are exempt: they are set for many commands
+// at once.
 func refuseIdle(cmd *cobra.Command, written []string) error {
 	var found []string
 	for _, i := range idleOf(cmd) {
@@ -252,11 +253,12 @@ func refuseIdle(cmd *cobra.Command, written []string) error {
 	return usageOf(found)
 }
 
-// doingNothing is a flag that has no effect beside the others, whether it was given or
-// not, and the first reason.
+// doingNothing is a flag that has no effect beside the others, given or not, and the
+// first reason.
 type doingNothing struct{ flag, why string }
 
-// idleOf lists a command's flags that do nothing as the others stand, in the order of the rules.
+// idleOf returns a command's flags that have no effect under the current values of the
+// others, in the order of the rules.
 func idleOf(cmd *cobra.Command) (found []doingNothing) {
 	for _, rule := range idleFlags {
 		if rule.commands != nil && !slices.Contains(rule.commands, cmd.Name()) || !rule.when(settings{cmd.Flags()}) {
@@ -271,7 +273,7 @@ func idleOf(cmd *cobra.Command) (found []doingNothing) {
 	return found
 }
 
-// usageOf is what was found as one error; nil where nothing was.
+// usageOf joins the findings into one usage error, or returns nil if there are none.
 func usageOf(found []string) error {
 	if len(found) == 0 {
 		return nil
@@ -279,7 +281,7 @@ func usageOf(found []string) error {
 	return usagef("%s", strings.Join(found, "; "))
 }
 
-// bound is what a number may be.
+// bound is the range of a number.
 type bound struct {
 	flags []string
 	holds func(float64) bool
@@ -298,13 +300,14 @@ var bounds = []bound{
 	{[]string{"fragmentation"}, func(v float64) bool { return v >= 0 && v <= 1 }, "give a share from 0 to 1"},
 }
 
-// refuseOutOfBounds finds numbers that cannot be, of all flags that were set.
+// refuseOutOfBounds returns a usage error for numbers out of range, among the flags that
+// were set.
 func refuseOutOfBounds(flags *pflag.FlagSet) error {
 	var found []string
 	for _, b := range bounds {
 		for _, name := range b.flags {
 			if f := flags.Lookup(name); f != nil && f.Changed {
-				// A value that is no number was refused when it was set.
+				// The parser has already refused a value that is no number.
 				if v, err := strconv.ParseFloat(f.Value.String(), 64); err == nil && !b.holds(v) {
 					found = append(found, fmt.Sprintf("--%s %s: %s", name, f.Value, b.mend))
 				}
@@ -314,7 +317,7 @@ func refuseOutOfBounds(flags *pflag.FlagSet) error {
 	return usageOf(found)
 }
 
-// kinds says what a flag of a type takes.
+// kinds describes the values of each type of flag.
 var kinds = map[string]string{
 	"bool":        "true or false",
 	"int":         "a whole number such as 8",
@@ -324,7 +327,8 @@ var kinds = map[string]string{
 	"stringSlice": "a list with commas between its parts",
 }
 
-// inPlainWords says what a flag takes where the parser says how it failed.
+// inPlainWords replaces the parser's error with a description of the values that the flag
+// takes.
 func inPlainWords(err error) error {
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {

@@ -53,17 +53,17 @@ GPUs, not a network.`,
 	return cmd
 }
 
-// consumerProcess is a consumer that lives as long as this process.
+// consumerProcess is a consumer that ends with this process.
 type consumerProcess struct {
 	cmd     *exec.Cmd
-	stdin   io.Closer // its end ends the process, also when this one is killed
+	stdin   io.Closer // closing it ends the consumer, even if this process is killed
 	stderr  bytes.Buffer
 	done    chan error
 	address string
 	token   string
 }
 
-// startConsumer starts a consumer on a port of its own, with a token of its own.
+// startConsumer starts a consumer with a new token, on a port that the kernel chooses.
 func startConsumer(ctx context.Context, flags ...string) (*consumerProcess, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -73,7 +73,7 @@ func startConsumer(ctx context.Context, flags ...string) (*consumerProcess, erro
 	p.cmd = exec.Command(self, "consumer", "--listen", "127.0.0.1:0", "--once", "--until-eof")
 	p.cmd.Args = append(p.cmd.Args, flags...)
 	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "KVBENCH_") { // meant for this process, not for that one
+		if !strings.HasPrefix(v, "KVBENCH_") { // meant for this process only
 			p.cmd.Env = append(p.cmd.Env, v)
 		}
 	}
@@ -114,8 +114,8 @@ func startConsumer(ctx context.Context, flags ...string) (*consumerProcess, erro
 	return nil, fmt.Errorf("start consumer: it did not come up\n%s", p.stop())
 }
 
-// stop ends the consumer and returns what it had to say, which matters only if it
-// never came up: a run's failure travels on the control channel.
+// stop ends the consumer and returns its standard error, which matters only if the
+// consumer never came up: a run's failure travels on the control channel.
 func (p *consumerProcess) stop() string {
 	p.stdin.Close()
 	select {

@@ -10,7 +10,7 @@ import (
 	"kvbench/transport"
 )
 
-// memoryFlags say where the KV cache lies.
+// memoryFlags select the memory that holds the KV cache.
 type memoryFlags struct {
 	memory string
 	gpu    int
@@ -21,13 +21,13 @@ func (f *memoryFlags) register(cmd *cobra.Command) {
 	registerGPU(cmd, &f.gpu)
 }
 
-// registerGPU adds the flag that names this side's GPU.
+// registerGPU adds the flag for this side's GPU.
 func registerGPU(cmd *cobra.Command, gpu *int) {
 	cmd.Flags().IntVar(gpu, "gpu-device", 0, "GPU of this side whose memory is used, as CUDA counts them (after CUDA_VISIBLE_DEVICES)")
 }
 
-// parse resolves the flags for a transport, so that both name this side's GPU, and
-// returns the kind of memory. given says which flags were set.
+// parse returns the kind of memory for a transport, and makes both flags name this side's
+// GPU. given reports whether a flag was set.
 func (f *memoryFlags) parse(over string, given func(flag string) bool) (transport.MemoryKind, error) {
 	kind, gpu, err := parseMemory(f.memory)
 	switch {
@@ -46,7 +46,7 @@ func (f *memoryFlags) parse(over string, given func(flag string) bool) (transpor
 	return transport.CUDAMemory, nil
 }
 
-// parseMemory reads host or cuda:N.
+// parseMemory parses host or cuda:N.
 func parseMemory(s string) (kind transport.MemoryKind, gpu int, err error) {
 	if s == string(transport.HostMemory) {
 		return transport.HostMemory, 0, nil

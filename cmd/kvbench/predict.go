@@ -62,19 +62,19 @@ func (a *app) predictCommand() *cobra.Command {
 	return cmd
 }
 
-// forecast is a prediction under way: what every row has in common.
+// forecast is a prediction in progress: the state that all rows share.
 type forecast struct {
 	*predictFlags
 	rank    bench.Rank
 	routes  []route
-	rates   []float64                 // requests a second; 0 is no load
-	prefill *prefillTimes             // nil where none was asked for
+	rates   []float64                 // requests per second; 0 means no load
+	prefill *prefillTimes             // nil without a prefill
 	sizes   map[int64]model.Transfers // by tokens
-	// What --saved says, as seconds or as a share of the prefill.
+	// savedSeconds and savedShare hold --saved, in seconds or as a share of the prefill.
 	savedSeconds, savedShare float64
-	// cheap is the context in tokens, by the route's name, from which on the exposed
-	// transfer is a small part of TTFT, and 0 where it is more up to mostCheap. It is
-	// nil where there is no prefill that grows with the context.
+	// cheap holds, by the route's name, the least context in tokens such that the exposed
+	// transfer stays a small part of TTFT up to mostCheap, or 0 if there is none. It is
+	// nil without a prefill that grows with the context.
 	cheap map[string]int64
 	table report.Table
 }
@@ -99,7 +99,7 @@ func (a *app) predict(f *predictFlags) error {
 	return a.print(p.table, f.format)
 }
 
-// prepare reads the flags; every error is the caller's mistake.
+// prepare reads the flags. Every error is the caller's mistake.
 func (f *predictFlags) prepare() (*forecast, []payload.Spec, error) {
 	p := &forecast{predictFlags: f, sizes: make(map[int64]model.Transfers)}
 	var err error
@@ -146,8 +146,8 @@ func (f *predictFlags) prepare() (*forecast, []payload.Spec, error) {
 	return p, specs, nil
 }
 
-// passOver leaves out what the environment asks of a prefill, for runs, where this
-// prediction has none.
+// passOver drops prefill settings from the environment, which are meant for runs, if this
+// prediction has no prefill.
 func (f *predictFlags) passOver() {
 	if f.prefill.gpu == "" && f.prefill.prefill == "auto" && fromVariable("prefill", "auto") {
 		f.prefill.prefill = ""
@@ -170,11 +170,11 @@ func doublings(from, to int64) (list []string) {
 	return list
 }
 
-// mostSaved is far more than any node's queue, as a share of a prefill.
+// mostSaved bounds --saved as a share of a prefill. It is far more than any node's queue.
 const mostSaved = 1e4
 
-// parseSaved reads --saved: seconds, or a share of the prefill alone on its node, which
-// interference and queueing may exceed.
+// parseSaved parses --saved: seconds, or a share of the prefill alone on its node.
+// Interference and queueing can exceed the whole prefill.
 func (f *predictFlags) parseSaved() (seconds, share float64, err error) {
 	if f.saved == "" {
 		return 0, 0, nil
@@ -207,8 +207,8 @@ func (p *forecast) add(s payload.Spec) error {
 	return nil
 }
 
-// noteSpread notes that prefill is taken to be for the layers that move alone, where layers
-// overlap with it and the model has more. The rows of s have been added already.
+// noteSpread adds a note if layers overlap with prefill but only some of them move: the
+// prefill is then spread over the layers that move. The rows of s must have been added.
 func (p *forecast) noteSpread(s payload.Spec) {
 	t, all := p.sizes[s.Tokens], s.Geometry.AttentionLayers()
 	if p.overlap == "layer" && t.Layers() < all {
@@ -216,8 +216,8 @@ func (p *forecast) noteSpread(s payload.Spec) {
 	}
 }
 
-// transfers are what one request of a context moves between the rank pair. A search for
-// the context at which something turns asks for hundreds, over each route, so they are kept.
+// transfers returns the transfers of one request of a context between the rank pair. It
+// keeps them, because a search over contexts needs hundreds, over each route.
 func (p *forecast) transfers(s payload.Spec) (model.Transfers, error) {
 	if t, ok := p.sizes[s.Tokens]; ok {
 		return t, nil
@@ -227,7 +227,7 @@ func (p *forecast) transfers(s payload.Spec) (model.Transfers, error) {
 		return model.Transfers{}, asUsage(err)
 	}
 	each := make([]model.Transfer, len(sizes))
-	made := 0 // layers
+	made := 0 // layers so far
 	for i, z := range sizes {
 		each[i] = model.Transfer{Descriptors: int(z.Descriptors), Bytes: z.Bytes, Layers: z.Ready - made}
 		made = z.Ready
@@ -237,7 +237,7 @@ func (p *forecast) transfers(s payload.Spec) (model.Transfers, error) {
 	return t, nil
 }
 
-// scenario is one request over one route, without load.
+// scenario returns one request over one route, without load.
 func (p *forecast) scenario(r route, s payload.Spec) (model.Scenario, error) {
 	transfers, err := p.transfers(s)
 	if err != nil {
@@ -254,14 +254,14 @@ func (p *forecast) scenario(r route, s payload.Spec) (model.Scenario, error) {
 	return scenario, nil
 }
 
-// cheapShare is the share of TTFT under which an exposed transfer is called cheap.
+// cheapShare is the largest share of TTFT for a cheap exposed transfer.
 const cheapShare = 0.05
 
-// The contexts between which it is looked for, tokens.
+// leastCheap and mostCheap bound the search for a cheap context, in tokens.
 const leastCheap, mostCheap = 16, 1 << 20
 
-// findCheap finds, by route, from which context on the exposed transfer of a request
-// alone is a small part of TTFT, as far as a prefill that grows with the context tells.
+// findCheap fills in cheap for a request alone on each route. It needs a prefill that
+// grows with the context.
 func (p *forecast) findCheap(s payload.Spec) {
 	if p.prefill == nil || p.prefill.estimate == nil {
 		return
@@ -276,7 +276,7 @@ func (p *forecast) findCheap(s payload.Spec) {
 	}
 }
 
-// noteCheap says what findCheap found.
+// noteCheap adds the results of findCheap as notes.
 func (p *forecast) noteCheap() {
 	if p.cheap == nil {
 		return
@@ -297,7 +297,7 @@ func (p *forecast) noteCheap() {
 	}
 }
 
-// arrivals are the loads of a scenario: the one asked for, or those of a sweep.
+// arrivals returns the loads of a scenario: the requested rate, or the steps of a sweep.
 func (p *forecast) arrivals(s model.Scenario) []float64 {
 	if p.sweep != "rate" {
 		return p.rates
@@ -310,9 +310,9 @@ func (p *forecast) arrivals(s model.Scenario) []float64 {
 	return rates
 }
 
-const mostArrivals = 1e9 // a second
+const mostArrivals = 1e9 // per second
 
-// parseArrivals reads 10/s, 600/m or 10 as arrivals a second; empty is 0.
+// parseArrivals parses 10/s, 600/m or 10 as arrivals per second. Empty is 0.
 func parseArrivals(s string) (float64, error) {
 	if s == "" {
 		return 0, nil

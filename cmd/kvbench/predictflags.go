@@ -13,7 +13,7 @@ import (
 	"kvbench/results"
 )
 
-// linkFlags say what a spec sheet promises of the path.
+// linkFlags describe the path by a data sheet.
 type linkFlags struct {
 	mtu     int
 	framing string
@@ -31,7 +31,7 @@ func (f *linkFlags) register(cmd *cobra.Command) {
 
 const linkHelp = "a name (25gbe 100gbe 200gbe 400gbe ib-hdr ib-ndr ib-xdr nvlink3 nvlink4 nvlink5 pcie4x16 pcie5x16) or a rate such as 25Gbit/s"
 
-// parse checks the flags that do not name the link.
+// parse returns the framing, or a usage error.
 func (f *linkFlags) parse() (model.Framing, error) {
 	framing, err := model.ParseFraming(f.framing)
 	if err != nil {
@@ -43,7 +43,7 @@ func (f *linkFlags) parse() (model.Framing, error) {
 	return framing, nil
 }
 
-// checkFlags say what a run is held against.
+// checkFlags select the predictions for a run to be compared with.
 type checkFlags struct {
 	linkFlags
 	link      string
@@ -67,7 +67,7 @@ func (f *checkFlags) registerJudge(cmd *cobra.Command) {
 	cmd.Flags().StringSliceVar(&f.against, "against", []string{"spec", "fit"}, "predictions that must agree, where there are any: spec, fit")
 }
 
-// assumptions reads the flags; an auto link is resolved later, from the device.
+// assumptions reads the flags. An auto link is resolved later, from the device.
 func (f *checkFlags) assumptions() (bench.Assumptions, error) {
 	a := bench.Assumptions{MTU: f.mtu, Alpha: f.alpha, Gamma: f.gamma, Source: "flag"}
 	var err error
@@ -93,7 +93,7 @@ func (f *checkFlags) assumptions() (bench.Assumptions, error) {
 	return a, err
 }
 
-// calibration reads the fit of an earlier run.
+// calibration returns the fit in the record of an earlier run.
 func calibration(path string) (*results.Fit, error) {
 	record, err := results.ReadFile(path)
 	if err != nil {
@@ -125,7 +125,7 @@ func (f *checkFlags) judge() (bench.Judge, error) {
 	return bench.Judge{Tolerance: tolerance, Against: f.against}, nil
 }
 
-// parseShare reads 15% or 0.15.
+// parseShare parses 15% or 0.15.
 func parseShare(s string) (float64, error) {
 	number, percent := strings.CutSuffix(s, "%")
 	v, err := strconv.ParseFloat(number, 64)

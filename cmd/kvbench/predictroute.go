@@ -12,25 +12,26 @@ import (
 	"kvbench/results"
 )
 
-// route is a way for the bytes: a link's spec, or a fit.
+// route is a path for the bytes: a link's spec, or a fit.
 type route struct {
 	name string
 	cost model.Cost
-	// lineRate is what overhead counts from, bytes a second; 0: the cost's own bandwidth.
+	// lineRate is the base of the overhead, in bytes per second; 0 means the cost's
+	// bandwidth.
 	lineRate float64
-	// What of the line rate is payload, and what that counts, for people; a fit has it in
-	// its bandwidth.
+	// framingFactor is the payload's share of the line rate, and framingBasis explains it
+	// for people. A fit has it in its bandwidth.
 	framingFactor float64
 	framingBasis  string
 	notes         []string
 	fit           *model.Fit // nil for a spec
 }
 
-// defaultLinks are those of predict where none is named. One that --mtu or --framing
-// does not fit is left out, and said to be.
+// defaultLinks are predict's links if none is named. A default link that does not fit
+// --mtu or --framing is left out, with a note.
 var defaultLinks = []string{"100gbe", "ib-ndr", "nvlink4"}
 
-// bandwidthSteps are the multiples of a link's rate that a sweep shows.
+// bandwidthSteps are the multiples of a link's rate in a sweep.
 var bandwidthSteps = []float64{1. / 8, 1. / 4, 1. / 2, 1, 2, 4, 8}
 
 func (f *predictFlags) parseRoutes() ([]route, error) {
@@ -38,7 +39,7 @@ func (f *predictFlags) parseRoutes() ([]route, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The environment may name cuda, which crosses no Ethernet, for runs.
+	// The environment may hold cuda, which crosses no Ethernet. It is meant for runs.
 	if !slices.Contains([]string{"tcp", "rdma", "cuda"}, f.transport) {
 		return nil, usagef("--transport %q is not known: choose tcp or rdma", f.transport)
 	}
@@ -65,7 +66,8 @@ func (f *predictFlags) parseRoutes() ([]route, error) {
 	return routes, nil
 }
 
-// specRoutes are the links at each step of a sweep, and why default ones are left out.
+// specRoutes returns the links at each step of a sweep, and the reasons why default links
+// are left out.
 func (f *predictFlags) specRoutes(framing model.Framing) (routes []route, leftOut []error, err error) {
 	steps := []float64{1}
 	if f.sweep == "bandwidth" {
@@ -115,7 +117,7 @@ func (f *predictFlags) parseLink(name string, framing model.Framing) (model.Link
 	return link, nil
 }
 
-// specRoute is a link as its data sheet has it.
+// specRoute returns a link as its data sheet describes it.
 func (f *predictFlags) specRoute(l model.Link, framing model.Framing) route {
 	_, factor, basis := l.Goodput(f.mtu, framing)
 	return route{
@@ -125,7 +127,7 @@ func (f *predictFlags) specRoute(l model.Link, framing model.Framing) route {
 	}
 }
 
-// fittedRoute is the path that a run calibrated.
+// fittedRoute returns the path that a run calibrated.
 func fittedRoute(path string) (route, error) {
 	record, err := results.ReadFile(path)
 	if err != nil {

@@ -10,22 +10,22 @@ import (
 	"kvbench/report"
 )
 
-// column is a column of a prediction: when it is shown to people, and its cell in
-// a row. To programs a cell without a value is not there.
+// column is a column of a prediction: when text output shows it, and its cell in a row.
+// Output for programs omits a cell without a value.
 type column struct {
 	report.Column
 	shown func(*forecast) bool
 	cell  func(entry) report.Cell
 }
 
-// entry is what a row shows.
+// entry is the content of one row.
 type entry struct {
 	*forecast
 	route
 	model.Scenario
 	model.Outcome
 	flips []model.Flip
-	// Of a fit: the transfer's interval, and where not to lean on it.
+	// transfer is a fit's interval for the transfer. vague and note are its caveats.
 	transfer model.Interval
 	vague    bool
 	note     string
@@ -40,10 +40,10 @@ var (
 	loaded      = func(p *forecast) bool { return p.rates[0] > 0 || p.sweep == "rate" }
 )
 
-// none is a cell that was not asked for.
+// none is a cell that does not apply.
 var none = report.Cell{Value: report.Absent}
 
-// only shows a cell where it applies.
+// only shows a cell in rows that it applies to.
 func only(applies func(entry) bool, cell func(entry) report.Cell) func(entry) report.Cell {
 	return func(e entry) report.Cell {
 		if !applies(e) {
@@ -53,7 +53,7 @@ func only(applies func(entry) bool, cell func(entry) report.Cell) func(entry) re
 	}
 }
 
-// ofFit shows a cell of a fitted row; among them people see a link's as a dash.
+// ofFit shows a cell in rows with a fit. Text output shows a dash in the others.
 func ofFit(cell func(entry) report.Cell) func(entry) report.Cell {
 	return func(e entry) report.Cell {
 		if e.route.fit == nil {
@@ -107,7 +107,7 @@ var predictColumns = []column{
 	{report.Column{Key: "verdict", Head: "verdict"}, func(p *forecast) bool { return loaded(p) || withPrefill(p) }, verdictCell},
 	{report.Column{Key: "flips"}, never, only(func(e entry) bool { return e.SavedKnown }, func(e entry) report.Cell { return report.Cell{Value: flipRows(e.flips)} })},
 
-	// What the figures rest on; people read it below the table.
+	// The inputs of the figures; text output has them below the table.
 	{report.Column{Key: "link_bytes_per_second"}, never, only(ofLink, func(e entry) report.Cell { return report.Cell{Value: e.lineRate} })},
 	{report.Column{Key: "framing_factor"}, never, only(ofLink, func(e entry) report.Cell { return report.Cell{Value: e.framingFactor} })},
 	{report.Column{Key: "framing_basis"}, never, only(ofLink, func(e entry) report.Cell { return textCell(e.framingBasis) })},
@@ -118,7 +118,7 @@ var predictColumns = []column{
 	{report.Column{Key: "cheap_from_tokens"}, never, only(func(e entry) bool { return e.cheap != nil }, cheapCell)},
 }
 
-// headings names the columns, in text only those that were asked for.
+// headings returns the columns. In text output, hidden columns have no heading.
 func (p *forecast) headings() (columns []report.Column) {
 	for _, c := range predictColumns {
 		if !c.shown(p) {
@@ -129,7 +129,7 @@ func (p *forecast) headings() (columns []report.Column) {
 	return columns
 }
 
-// row adds a row, and the notes that it needs.
+// row adds a row and its notes.
 func (p *forecast) row(r route, s model.Scenario) {
 	e := entry{forecast: p, route: r, Scenario: s, Outcome: s.Outcome(), flips: s.Sensitivity()}
 	if r.fit != nil {
@@ -150,7 +150,8 @@ func (p *forecast) row(r route, s model.Scenario) {
 	}
 }
 
-// caveat says why not to lean on what a fit predicts of a request.
+// caveat returns the reasons not to rely on a fit's prediction of a request. vague
+// reports that the prediction is too uncertain for use.
 func caveat(fit *model.Fit, s model.Scenario) (vague bool, note string) {
 	var notes []string
 	err := fit.TrustworthyFor(s.Transfers.Totals())
@@ -166,11 +167,11 @@ func caveat(fit *model.Fit, s model.Scenario) (vague bool, note string) {
 	return vague, strings.Join(notes, "; ")
 }
 
-// mostFlips is how many inputs a line says to flip the verdict.
+// mostFlips is the most flips that a line lists.
 const mostFlips = 3
 
-// flipLine says which inputs flip the verdict and at what value, the nearest first,
-// and which cannot; empty where there is no verdict to flip.
+// flipLine lists the inputs that flip the verdict and their values, nearest first, and
+// the inputs that cannot flip it. It is empty if there is no verdict to flip.
 func flipLine(flips []model.Flip) string {
 	var at, never, barred []string
 	for _, f := range flips {
@@ -200,7 +201,8 @@ func flipLine(flips []model.Flip) string {
 	return line
 }
 
-// flipRow is a flip for programs; at is null where no value that the input can have within a factor of 1000 flips the verdict.
+// flipRow is a flip for programs. At is null if no possible value of the input within a
+// factor of 1000 flips the verdict.
 type flipRow struct {
 	Input string   `json:"input"`
 	Unit  string   `json:"unit"`
@@ -225,7 +227,7 @@ func shareCell(v float64) report.Cell {
 	return report.Cell{Value: v, Text: fmt.Sprintf("%.1f %%", 100*v)}
 }
 
-// secondsCell is null for what has no bound.
+// secondsCell is null for an unbounded time.
 func secondsCell(seconds float64) report.Cell {
 	if math.IsInf(seconds, 0) || math.IsNaN(seconds) {
 		return report.Cell{Value: nil, Text: "unbounded"}
@@ -233,7 +235,7 @@ func secondsCell(seconds float64) report.Cell {
 	return report.Cell{Value: seconds, Text: units.Seconds(seconds)}
 }
 
-// gainCell is the net gain; a queue that grows without end loses all.
+// gainCell is the net gain. A queue that grows without end makes it an unbounded loss.
 func gainCell(e entry) report.Cell {
 	c := secondsCell(e.NetGainSeconds)
 	if math.IsInf(e.NetGainSeconds, -1) {
@@ -242,7 +244,7 @@ func gainCell(e entry) report.Cell {
 	return c
 }
 
-// rateCell is null for a rate that no link has.
+// rateCell is null for an infinite rate.
 func rateCell(bytesPerSecond float64) report.Cell {
 	if math.IsInf(bytesPerSecond, 0) {
 		return report.Cell{Value: nil, Text: "-"}
@@ -250,7 +252,7 @@ func rateCell(bytesPerSecond float64) report.Cell {
 	return report.Cell{Value: bytesPerSecond, Text: units.BitRate(bytesPerSecond)}
 }
 
-// cheapCell is null where no context that was looked at is cheap.
+// cheapCell is null if no examined context is cheap.
 func cheapCell(e entry) report.Cell {
 	if tokens := e.cheap[e.name]; tokens > 0 {
 		return report.Cell{Value: tokens}

@@ -12,7 +12,7 @@ import (
 	"kvbench/payload"
 )
 
-// prefillFlags say how long a prefill takes.
+// prefillFlags set the time of a prefill.
 type prefillFlags struct {
 	prefill string
 	gpu     string
@@ -30,7 +30,7 @@ func (f *prefillFlags) register(cmd *cobra.Command, prefillHelp string) {
 	flags.BoolVar(&f.fp8, "gpu-fp8", false, "prefill computes in fp8")
 }
 
-// prefillEstimate is a prefill time that was computed rather than measured.
+// prefillEstimate is a prefill time that was computed, not measured.
 type prefillEstimate struct {
 	model.Prefill
 	gpu   string
@@ -65,7 +65,7 @@ func (f *prefillFlags) estimate(g payload.Geometry) (*prefillEstimate, error) {
 	return &prefillEstimate{p, gpu.Name, fmt.Sprintf("prefill: estimated for %d %s at %.0f TFLOP/s dense, utilization %.2f %s", f.gpus, gpu.Name, peak/1e12, p.MFU, utilization)}, nil
 }
 
-// note adds to a run's configuration that its prefill is an estimate, and of what.
+// note adds the estimate and its inputs to a run's configuration.
 func (e *prefillEstimate) note(config map[string]string) {
 	if e == nil {
 		return
@@ -74,14 +74,14 @@ func (e *prefillEstimate) note(config map[string]string) {
 	config["prefill-estimate"] = e.basis
 }
 
-// prefillTimes is how long the prefill of a context takes, in seconds.
+// prefillTimes is the time of a context's prefill, in seconds.
 type prefillTimes struct {
 	seconds  func(tokens int64) float64
-	least    func(tokens int64) float64 // at the accelerators' peak; 0 where it is not known
-	estimate *prefillEstimate           // what it rests on where it was computed; nil for a given time
+	least    func(tokens int64) float64 // at the accelerators' peak; 0 if unknown
+	estimate *prefillEstimate           // nil if the time was given, not computed
 }
 
-// times reads how long prefills take; nil where none is asked for.
+// times returns the prefill times, or nil if the flags set no prefill.
 func (f *prefillFlags) times(g payload.Geometry) (*prefillTimes, error) {
 	switch {
 	case f.prefill != "" && f.prefill != "auto":

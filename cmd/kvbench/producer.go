@@ -52,9 +52,9 @@ func (a *app) producerCommand() *cobra.Command {
 	return cmd
 }
 
-// measure is what producer and loopback do: read the flags, make the run, keep
-// and print its record. reach makes the consumer reachable, once everything that
-// can be wrong with the flags has been looked at.
+// measure is the common body of producer and loopback: it reads the flags, makes the run,
+// writes its record and prints it. It calls reach, which makes the consumer reachable,
+// only once all flags have been checked.
 func (a *app) measure(cmd *cobra.Command, f *runFlags, reach func(context.Context) (*bench.Producer, error)) error {
 	plan, load, err := f.plan(cmd.Flags().Changed)
 	if err != nil {
@@ -118,17 +118,18 @@ func (a *app) measure(cmd *cobra.Command, f *runFlags, reach func(context.Contex
 	return errors.Join(errRun, errKept, errJudged)
 }
 
-// errInterrupted is returned when a run was ended in the middle, and is why its record is incomplete.
+// errInterrupted is returned when a run is interrupted midway. It is then the reason in
+// the incomplete record.
 var errInterrupted = errors.New("interrupted")
 
-// errInterruptedEarly is returned when a run was ended before it had a result.
+// errInterruptedEarly is returned when a run is interrupted before it has a result.
 var errInterruptedEarly = errors.New("interrupted before anything was measured")
 
-// longArrivals is from when on it is said how long an open loop waits for its arrivals.
+// longArrivals is the least wait for an open loop's arrivals that causes a warning.
 const longArrivals = time.Minute
 
-// warnLong says how long a run will wait for the arrivals of an open loop. It would
-// otherwise sit there without a word.
+// warnLong prints how long a run will wait for the arrivals of an open loop, if that is
+// long. The run would otherwise look stuck.
 func (a *app) warnLong(f *runFlags, load bench.Load, contexts int) {
 	if each := load.Length(); each > longArrivals/time.Duration(contexts) {
 		fmt.Fprintf(a.err, "note: %s at %s take about %s to arrive, at each of %s; for less, raise --rate, lower --requests, or give --duration\n",
@@ -136,8 +137,8 @@ func (a *app) warnLong(f *runFlags, load bench.Load, contexts int) {
 	}
 }
 
-// warnNoLink says which flags of a spec prediction had nothing to work on: with
-// --link auto that is known only once data has crossed a device.
+// warnNoLink prints the flags of a spec prediction that had no effect. With --link auto
+// this is only certain once data has crossed a device.
 func (a *app) warnNoLink(cmd *cobra.Command) {
 	var idle []string
 	for _, name := range specFlags {
@@ -150,7 +151,7 @@ func (a *app) warnNoLink(cmd *cobra.Command) {
 	}
 }
 
-// judge prints the record's table and, where a check was asked for, says how it ended.
+// judge prints the record's table and, with --check, returns the verdict as an error.
 func (a *app) judge(f *runFlags, record *results.Run, judge bench.Judge, whole bool) error {
 	if err := a.print(report.Run(record), f.format); err != nil {
 		return err
@@ -161,7 +162,7 @@ func (a *app) judge(f *runFlags, record *results.Run, judge bench.Judge, whole b
 	return verdict(record, judge)
 }
 
-// verdict is the outcome of a check as an error.
+// verdict returns the outcome of a check as an error.
 func verdict(record *results.Run, judge bench.Judge) error {
 	if err := bench.Corrupt(record); err != nil {
 		return err
@@ -175,7 +176,8 @@ func verdict(record *results.Run, judge bench.Judge) error {
 	return nil
 }
 
-// keep writes the record, elsewhere if need be: a run is too dear to lose to a full disk.
+// keep writes the record, or writes it elsewhere if that fails: a run is too expensive to
+// lose to a full disk.
 func (a *app) keep(file *results.File, record *results.Run) error {
 	if file == nil {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"kvbench/internal/units"
 )
 
-// progress shows how far a run is, on a terminal; elsewhere it shows nothing.
+// progress shows a run's progress on a terminal, and nothing elsewhere.
 type progress struct {
 	mu    sync.Mutex
 	bars  *mpb.Progress
@@ -30,7 +30,7 @@ func newProgress(w io.Writer) *progress {
 	return &progress{bars: mpb.New(mpb.WithOutput(w), mpb.WithWidth(40))}
 }
 
-// observe takes in one step of the run.
+// observe shows one step of the run.
 func (p *progress) observe(o bench.Progress) {
 	if p.bars == nil {
 		return
@@ -58,7 +58,7 @@ func (p *progress) finish() {
 	}
 }
 
-// close takes the bars off the terminal.
+// close removes the bars from the terminal.
 func (p *progress) close() {
 	if p.bars == nil {
 		return

@@ -13,11 +13,11 @@ import (
 	"kvbench/results"
 )
 
-// config is what a run went by, for its record: its flags with their values, resolved
-// where a default follows from something else. Flags that had no effect are left out.
+// config returns a run's configuration for its record: the flags with their values, with
+// defaults resolved if they follow from other values. Flags without effect are left out.
 func (f *runFlags) config(cmd *cobra.Command, record *results.Run) map[string]string {
 	config := effective(cmd)
-	if record.Link == nil { // there was none to hold the run against
+	if record.Link == nil { // there was no link to compare with
 		maps.DeleteFunc(config, func(name, _ string) bool { return slices.Contains(specFlags, name) })
 	} else if _, counts := config["mtu"]; counts {
 		config["mtu"] = strconv.Itoa(record.Link.MTU)
@@ -25,21 +25,21 @@ func (f *runFlags) config(cmd *cobra.Command, record *results.Run) map[string]st
 	if op, counts := config["rdma-op"]; counts {
 		config["rdma-op"] = cmp.Or(op, usualOperation[bench.Direction(f.direction)])
 	}
-	if f.duration == 0 { // --requests it was
+	if f.duration == 0 { // --requests applied
 		delete(config, "duration")
 	}
 	f.estimate.note(config)
 	return config
 }
 
-// usualOperation is what RDMA does unless --rdma-op says otherwise.
+// usualOperation is the RDMA operation without --rdma-op.
 var usualOperation = map[bench.Direction]string{bench.Push: "put", bench.Pull: "get"}
 
-// secretFlags are left out of a result.
+// secretFlags are left out of a record.
 var secretFlags = map[string]bool{"token": true}
 
-// effective lists a command's flags with their values, but for those that do nothing
-// beside the others.
+// effective returns a command's flags with their values, without the flags that have no
+// effect.
 func effective(cmd *cobra.Command) map[string]string {
 	config := map[string]string{"command": cmd.Name()}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {

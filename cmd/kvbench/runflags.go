@@ -14,7 +14,7 @@ import (
 	"kvbench/transport"
 )
 
-// runFlags are what producer and loopback have in common.
+// runFlags are the flags that producer and loopback share.
 type runFlags struct {
 	shape shapeFlags
 	check checkFlags
@@ -77,8 +77,8 @@ func (f *runFlags) register(cmd *cobra.Command) {
 	registerFormat(cmd, &f.format)
 }
 
-// plan reads the flags into a plan and a load; given says which were set. Every error
-// is the caller's mistake.
+// plan returns the flags as a plan and a load. given reports whether a flag was set.
+// Every error is the caller's mistake.
 func (f *runFlags) plan(given func(flag string) bool) (bench.Plan, bench.Load, error) {
 	p := bench.Plan{
 		Transport: f.transport,
@@ -111,7 +111,7 @@ func (f *runFlags) plan(given func(flag string) bool) (bench.Plan, bench.Load, e
 	if p.Direction, err = bench.ParseDirection(f.direction); err != nil {
 		return p, l, usagef("--direction: %w", err)
 	}
-	if f.transport == "rdma" { // elsewhere they can only come from the environment
+	if f.transport == "rdma" { // for other transports they can only come from the environment
 		p.Config.Lane, p.Config.Operation = f.lane, f.rdmaOp
 		if err = checkOperation(f.rdmaOp, p.Direction); err != nil {
 			return p, l, err
@@ -147,10 +147,11 @@ func (f *runFlags) plan(given func(flag string) bool) (bench.Plan, bench.Load, e
 	return p, l, asUsage(p.Validate())
 }
 
-// calibrationTime is about how long calibration takes on a fast path.
+// calibrationTime is the approximate length of calibration on a fast path.
 const calibrationTime = 6 * time.Second
 
-// parsePrefill reads the emulated prefill of each context; nil without --overlap layer.
+// parsePrefill parses the emulated prefill of each context. It returns nil without
+// --overlap layer.
 func (f *runFlags) parsePrefill(specs []payload.Spec) ([]time.Duration, error) {
 	switch f.overlap {
 	case "none":
@@ -178,7 +179,7 @@ func (f *runFlags) parsePrefill(specs []payload.Spec) ([]time.Duration, error) {
 	return lengths, nil
 }
 
-// longestPrefill is the longest that is emulated.
+// longestPrefill is the longest emulated prefill.
 const longestPrefill = time.Hour
 
 // estimatePrefill computes the prefill of each context.
@@ -198,13 +199,13 @@ func (f *runFlags) estimatePrefill(specs []payload.Spec) ([]time.Duration, error
 	return lengths, nil
 }
 
-// registerDevice adds the flag that names this side's device.
+// registerDevice adds the flag for this side's device.
 func registerDevice(cmd *cobra.Command, device *string) {
 	cmd.Flags().StringVar(device, "device", "", "device of this side that must carry the data, such as eth0 or mlx5_0:1 (default: tcp: as routed; rdma: UCX's choice)")
 }
 
-// checkOperation holds --rdma-op against the direction: the producer puts or sends,
-// the consumer gets.
+// checkOperation returns a usage error if --rdma-op does not fit the direction: the
+// producer puts or sends, the consumer gets.
 func checkOperation(op string, d bench.Direction) error {
 	fits := map[string]bench.Direction{"put": bench.Push, "am": bench.Push, "get": bench.Pull}
 	want, known := fits[op]

@@ -66,7 +66,7 @@ func (a *app) shape(f *shapeFlags, format string) error {
 	for i, t := range view.Tables() {
 		if i > 0 {
 			if report.Format(format) != report.Text {
-				break // programs get the first, which has all of it
+				break // programs get the first table, which holds everything
 			}
 			fmt.Fprintln(a.out)
 		}
@@ -77,8 +77,8 @@ func (a *app) shape(f *shapeFlags, format string) error {
 	return nil
 }
 
-// movesNothing says whether err is of a request that no rank pair moves anything of:
-// there is still its shape to show.
+// movesNothing reports whether err means that no rank pair moves any of the request's
+// bytes. The request still has a shape to show.
 func movesNothing(err error) bool {
 	var nothing *payload.NothingError
 	return errors.As(err, &nothing) && len(nothing.Pairs) == 0

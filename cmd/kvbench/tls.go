@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// tlsFlags encrypt the control channel. The data path stays as it is.
+// tlsFlags encrypt the control channel, but not the data path.
 type tlsFlags struct{ cert, key, ca string }
 
 func (f *tlsFlags) register(cmd *cobra.Command) {
@@ -19,7 +19,7 @@ func (f *tlsFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.ca, "tls-ca", "", "certificates that the other side's must descend from, PEM")
 }
 
-// pair loads this side's certificate, where there is one.
+// pair loads this side's certificate, if there is one.
 func (f *tlsFlags) pair() ([]tls.Certificate, error) {
 	if (f.cert == "") != (f.key == "") {
 		return nil, usagef("--tls-cert and --tls-key go together")
@@ -49,7 +49,7 @@ func (f *tlsFlags) pool() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// load reads what the flags name; without flags both are nil.
+// load loads the files that the flags name. Both results are nil without flags.
 func (f *tlsFlags) load() ([]tls.Certificate, *x509.CertPool, error) {
 	certs, err := f.pair()
 	if err != nil {
@@ -59,8 +59,8 @@ func (f *tlsFlags) load() ([]tls.Certificate, *x509.CertPool, error) {
 	return certs, pool, err
 }
 
-// server is the consumer's configuration: it needs a certificate, and with a CA
-// asks producers for theirs. Without flags it is nil.
+// server returns the consumer's configuration, or nil without flags. The consumer needs a
+// certificate. With a CA, it requires certificates of producers too.
 func (f *tlsFlags) server() (*tls.Config, error) {
 	certs, pool, err := f.load()
 	if err != nil || certs == nil && pool == nil {
@@ -76,7 +76,7 @@ func (f *tlsFlags) server() (*tls.Config, error) {
 	return c, nil
 }
 
-// client is the producer's configuration. Without flags it is nil.
+// client returns the producer's configuration, or nil without flags.
 func (f *tlsFlags) client() (*tls.Config, error) {
 	certs, pool, err := f.load()
 	if err != nil || certs == nil && pool == nil {

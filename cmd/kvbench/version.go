@@ -14,7 +14,7 @@ import (
 // release is set by the linker for a released build.
 var release = "devel"
 
-// version names this build: the release and, where the build recorded it, the commit.
+// version returns the release and, if the build recorded it, the commit.
 func version() string {
 	v := release
 	info, ok := debug.ReadBuildInfo()

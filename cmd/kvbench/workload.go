@@ -14,7 +14,7 @@ import (
 	"kvbench/payload"
 )
 
-// shapeFlags say which KV cache is meant. They are the same wherever they apply.
+// shapeFlags select a KV cache. They are the same for every command that has them.
 type shapeFlags struct {
 	model         string
 	context       []string
@@ -54,7 +54,7 @@ func (f *shapeFlags) register(cmd *cobra.Command, contexts []string) {
 	}
 }
 
-// specs reads the flags into one spec a context. Every error is the caller's mistake.
+// specs returns one spec per context from the flags. Every error is the caller's mistake.
 func (f *shapeFlags) specs() ([]payload.Spec, error) {
 	geometry, err := payload.Load(f.model)
 	if err != nil {

@@ -1,10 +1,10 @@
-// Package control is the channel beside the data: one TCP connection on which a
-// producer and a consumer greet, prove that they share a token, and exchange
-// messages. It owns framing, authentication and encryption; what the messages
-// mean belongs to package bench.
+// Package control is the channel beside the data: one TCP connection for a producer and a
+// consumer to greet, prove that they share a token, and exchange messages. It owns
+// framing, authentication and encryption. Package bench calls it and gives the messages
+// their meaning.
 //
-// A frame is a big-endian length of four bytes and that many bytes of JSON. A
-// frame has a limit, small until the peer has proved itself.
+// A frame is a big-endian length of four bytes and that many bytes of JSON. The length
+// has a limit, which is small until the peer is authenticated.
 package control
 
 import (
@@ -21,40 +21,40 @@ import (
 	"time"
 )
 
-// Version is the version of the control protocol. Both sides must speak the same.
+// Version is the version of the control protocol. Both sides must use the same version.
 const Version = 2
 
 const (
 	greetingLimit = 4 << 10  // bytes of a frame before authentication
-	frameLimit    = 64 << 20 // bytes of a frame after it
+	frameLimit    = 64 << 20 // bytes of a frame after authentication
 	writeTimeout  = 10 * time.Second
 )
 
 var (
-	// ErrRefused is returned, wrapped in a Refusal, when the peer said no.
+	// ErrRefused is returned, wrapped in a Refusal, when the peer refuses.
 	ErrRefused = errors.New("refused")
-	// ErrFrame is returned when the peer sent something that is no frame of this protocol.
+	// ErrFrame is returned when the peer sends bytes that are no frame of this protocol.
 	ErrFrame = errors.New("not a kvbench control frame")
-	// ErrClosed is returned when the peer closed the channel.
+	// ErrClosed is returned when the peer has closed the channel.
 	ErrClosed = errors.New("peer closed the control channel")
 	// ErrSilent is returned when nothing came from the peer in time.
 	ErrSilent = errors.New("no answer from the peer")
 )
 
-// Refusal is why one side will not go on. It is sent to the peer, and is the
-// error that the peer gets.
+// Refusal is the reason why one side will not go on. It is sent to the peer, and Receive
+// returns it there as an error.
 type Refusal struct {
 	Code    string `json:"code"`    // a word for programs: version, token, memory, busy, plan, failed
-	Message string `json:"message"` // what is wrong and what to do, for people
+	Message string `json:"message"` // the cause and the fix, for people
 }
 
 // Error implements error.
 func (r *Refusal) Error() string { return r.Message }
 
-// Unwrap makes a Refusal an ErrRefused.
+// Unwrap returns ErrRefused.
 func (r *Refusal) Unwrap() error { return ErrRefused }
 
-// Refuse makes a Refusal.
+// Refuse returns a Refusal with a formatted message.
 func Refuse(code, format string, args ...any) *Refusal {
 	return &Refusal{Code: code, Message: fmt.Sprintf(format, args...)}
 }
@@ -67,7 +67,7 @@ type Message struct {
 
 const kindRefuse = "refuse"
 
-// Decode reads the message's body into v, which it must fit.
+// Decode decodes the message's body into v. Its error wraps ErrFrame.
 func (m Message) Decode(v any) error {
 	if err := json.Unmarshal(m.Body, v); err != nil {
 		return fmt.Errorf("read %q message: %w: %w", m.Kind, ErrFrame, err)
@@ -75,11 +75,11 @@ func (m Message) Decode(v any) error {
 	return nil
 }
 
-// Conn is an authenticated control channel. Send may be called from any
-// goroutine, Receive from one.
+// Conn is an authenticated control channel. Send may be called from any goroutine,
+// Receive only from one.
 type Conn struct {
 	net   net.Conn
-	in    *bufio.Reader // of net
+	in    *bufio.Reader // reads from net
 	limit int
 
 	mu sync.Mutex // serializes writes
@@ -87,9 +87,9 @@ type Conn struct {
 	closing sync.Once
 	closed  chan struct{}
 
-	until   time.Time    // of Expect; zero is for ever
-	silence atomic.Int64 // ns that the peer may say nothing; 0 is for ever
-	woken   atomic.Bool  // Lost is to return
+	until   time.Time    // deadline of Expect; zero means none
+	silence atomic.Int64 // longest silence of the peer, ns; 0 means no limit
+	woken   atomic.Bool  // Lost must return
 }
 
 func newConn(c net.Conn) *Conn {
@@ -98,7 +98,7 @@ func newConn(c net.Conn) *Conn {
 	return conn
 }
 
-// Send sends a message. Its error wraps ErrClosed where the peer takes no more.
+// Send sends a message. Its error wraps ErrClosed if the peer accepts no more.
 func (c *Conn) Send(kind string, body any) error {
 	raw, err := json.Marshal(body)
 	if err != nil {
@@ -112,7 +112,7 @@ func (c *Conn) Send(kind string, body any) error {
 	return writeFrame(c.net, Message{kind, raw}, c.limit)
 }
 
-// Receive waits for a message. A Refusal from the peer is returned as an error.
+// Receive waits for a message. It returns a Refusal from the peer as an error.
 func (c *Conn) Receive() (Message, error) {
 	m, err := readFrame(c.in, c.limit)
 	for err == nil && m.Kind == kindAlive {
@@ -131,8 +131,8 @@ func (c *Conn) Receive() (Message, error) {
 	return m, nil
 }
 
-// Expect receives a message of one kind into v, within d; 0 waits for ever. Its error
-// wraps ErrSilent where none came in time.
+// Expect receives a message of the given kind into v, within d; a d of 0 waits for ever.
+// Its error wraps ErrSilent if no message came in time.
 func (c *Conn) Expect(kind string, v any, d time.Duration) error {
 	if d > 0 {
 		c.until = time.Now().Add(d)
@@ -151,12 +151,12 @@ func (c *Conn) Expect(kind string, v any, d time.Duration) error {
 	return m.Decode(v)
 }
 
-// OutOfTurn is the error of a message that came where another was due.
+// OutOfTurn returns the error for a message that came when another was due.
 func OutOfTurn(kind, due string) error {
 	return fmt.Errorf("got %q where %q was due: %w; use the same kvbench on both hosts", kind, due, ErrFrame)
 }
 
-// Refuse tells the peer why this side will not go on.
+// Refuse sends the peer the reason why this side will not go on.
 func (c *Conn) Refuse(r *Refusal) error { return c.Send(kindRefuse, r) }
 
 // Close closes the channel.
@@ -171,8 +171,7 @@ func (c *Conn) LocalAddr() net.Addr { return c.net.LocalAddr() }
 // RemoteAddr returns the peer's address.
 func (c *Conn) RemoteAddr() net.Addr { return c.net.RemoteAddr() }
 
-// CloseOn closes the channel when the context ends. The function it returns
-// ends that watch.
+// CloseOn closes the channel when the context ends. The returned function stops that.
 func (c *Conn) CloseOn(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { c.Close() })
 }
@@ -193,8 +192,8 @@ func writeFrame(w io.Writer, m Message, limit int) error {
 	return nil
 }
 
-// readFrame reads one frame. What it allocates is bounded by the bytes that
-// really arrive, not by the length that they claim.
+// readFrame reads one frame. It allocates in proportion to the bytes that arrive, not to
+// the length that the frame claims.
 func readFrame(r io.Reader, limit int) (Message, error) {
 	var m Message
 	var head [4]byte
@@ -215,7 +214,7 @@ func readFrame(r io.Reader, limit int) (Message, error) {
 	return decodeFrame(b)
 }
 
-// decodeFrame reads what a frame holds.
+// decodeFrame decodes the content of a frame.
 func decodeFrame(b []byte) (m Message, err error) {
 	if err := json.Unmarshal(b, &m); err != nil {
 		return m, fmt.Errorf("%w: %w", ErrFrame, err)

@@ -13,19 +13,19 @@ import (
 	"time"
 )
 
-// handshakeTimeout bounds the whole greeting, so that a stranger who says
-// nothing holds no place for long.
+// handshakeTimeout bounds the whole handshake, so that a silent stranger does not occupy
+// a place for long.
 const handshakeTimeout = 4 * time.Second
 
-// connectTimeout bounds finding a consumer's addresses and trying all of them, of which
-// some may be of a network that is gone: each gets its share.
+// connectTimeout bounds resolving a consumer's name and trying all its addresses. Some
+// may be in a network that is gone; each address gets a share of the time.
 const connectTimeout = 20 * time.Second
 
-// Options is what one side brings to the handshake.
+// Options configure one side of the handshake.
 type Options struct {
-	Token string      // shared secret; empty asks for none and proves none
+	Token string      // shared secret; empty demands no proof and gives none
 	Build string      // this side's version, for messages
-	TLS   *tls.Config // nil speaks in the clear; the token never crosses the wire either way
+	TLS   *tls.Config // nil sends in the clear; the token never crosses the wire either way
 }
 
 const (
@@ -41,16 +41,16 @@ type hello struct {
 	Version int    `json:"version"`
 	Build   string `json:"build"`
 	Nonce   []byte `json:"nonce"`
-	Auth    bool   `json:"auth"` // from the server: a proof is wanted, and will be given
+	Auth    bool   `json:"auth"` // from the server: a proof is required, and will be given
 }
 
-// proof answers the peer's nonce: HMAC-SHA256 over the speaker's role, both nonces and
-// what binds the proof to the TLS connection, keyed by the token.
+// proof answers the peer's nonce: HMAC-SHA256, keyed by the token, over the sender's
+// role, both nonces and the binding to the TLS connection.
 type proof struct {
 	MAC []byte `json:"mac"`
 }
 
-// Dial connects to a consumer's control address and greets it.
+// Dial connects to a consumer's control address and completes the handshake.
 func Dial(ctx context.Context, hostPort string, o Options) (*Conn, error) {
 	var d net.Dialer
 	c, err := connect(ctx, &d, hostPort)
@@ -73,7 +73,7 @@ func Dial(ctx context.Context, hostPort string, o Options) (*Conn, error) {
 	return conn, nil
 }
 
-// connect reaches one of the addresses behind a name.
+// connect connects to one of the addresses of a name.
 func connect(ctx context.Context, d *net.Dialer, hostPort string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -88,8 +88,8 @@ func connect(ctx context.Context, d *net.Dialer, hostPort string) (net.Conn, err
 	return c, nil
 }
 
-// serverName is what the certificate of a consumer names: its host, without the zone that
-// only this host has a name for.
+// serverName returns the name that a consumer's certificate must hold: its host, without
+// the zone, which only has a meaning on this host.
 func serverName(hostPort string) string {
 	host, _, err := net.SplitHostPort(hostPort)
 	if err != nil {
@@ -101,7 +101,8 @@ func serverName(hostPort string) string {
 	return host
 }
 
-// Accept greets a producer that connected. On an error the connection is closed.
+// Accept completes the handshake with a producer that connected. On an error it closes
+// the connection.
 func Accept(ctx context.Context, c net.Conn, o Options) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
@@ -148,8 +149,8 @@ func greet(ctx context.Context, c net.Conn, o Options, g greeting) (*Conn, error
 	return conn, c.SetReadDeadline(time.Time{})
 }
 
-// bind completes TLS, where there is any, and returns keying material that only
-// the two ends of this connection share.
+// bind completes TLS, if it is used, and returns keying material that only the two ends
+// of this connection share.
 func bind(ctx context.Context, c net.Conn) ([]byte, error) {
 	t, ok := c.(*tls.Conn)
 	if !ok {
@@ -180,7 +181,7 @@ func versionRefusal(theirs hello, ours hello) *Refusal {
 		theirs.Version, theirs.Build, ours.Version, ours.Build)
 }
 
-// client is the producer's side.
+// client runs the producer's side of the handshake.
 func client(c *Conn, o Options, binding []byte) error {
 	mine := newHello(o)
 	if err := c.Send(kindHello, mine); err != nil {
@@ -220,7 +221,7 @@ func client(c *Conn, o Options, binding []byte) error {
 	return nil
 }
 
-// server is the consumer's side.
+// server runs the consumer's side of the handshake.
 func server(c *Conn, o Options, binding []byte) error {
 	mine := newHello(o)
 	var theirs hello
@@ -253,7 +254,7 @@ func server(c *Conn, o Options, binding []byte) error {
 	return c.Send(kindProof, proof{MAC: mac("consumer")})
 }
 
-// refuse tells the peer and returns the refusal as this side's error.
+// refuse sends a refusal to the peer and returns it as this side's error.
 func (c *Conn) refuse(r *Refusal) error {
 	if err := c.Refuse(r); err != nil {
 		return errors.Join(r, err)
@@ -261,16 +262,16 @@ func (c *Conn) refuse(r *Refusal) error {
 	return r
 }
 
-// prove computes a proof. Each part but the last has a fixed size, so no two
-// inputs run together.
+// prove computes a proof. Each part but the last has a fixed size, so that no two inputs
+// yield the same bytes.
 func prove(token, role string, clientNonce, serverNonce, binding []byte) []byte {
 	m := hmac.New(sha256.New, []byte(token))
-	m.Write([]byte(role)) // producer and consumer: eight bytes each
+	m.Write([]byte(role)) // producer or consumer: eight bytes each
 	m.Write(clientNonce)
 	m.Write(serverNonce)
 	m.Write(binding)
 	return m.Sum(nil)
 }
 
-// NewToken makes a token that cannot be guessed.
+// NewToken returns a token that cannot be guessed.
 func NewToken() string { return rand.Text() }

@@ -9,21 +9,22 @@ import (
 	"time"
 )
 
-// beat is how often each side says that it is there; silence is how long the other
-// waits for that. Several beats may be late: hosts under measurement are busy ones.
+// beat is the interval between the signs of life that each side sends. silence is how
+// long the other side waits for one. silence allows for several late beats, because hosts
+// under measurement are busy.
 const (
 	beat    = 4 * time.Second
 	silence = 20 * time.Second
 )
 
-// lastLook is for what has arrived already.
+// lastLook is the time to read data that has already arrived.
 const lastLook = 10 * time.Millisecond
 
 const kindAlive = "alive"
 
-// KeepAlive has this side tell the peer that it is there until the channel is closed,
-// and Receive and Lost return ErrSilent where the peer does not: a stopped process, or a
-// host that vanished, closes nothing. Both sides call it, at the same point of the
+// KeepAlive sends the peer signs of life until the channel is closed. From then on,
+// Receive and Lost return ErrSilent if the peer sends none: a stopped process, or a host
+// that vanished, closes nothing. Both sides call KeepAlive at the same point of the
 // protocol.
 func (c *Conn) KeepAlive() { c.keepAlive(beat, silence) }
 
@@ -37,7 +38,8 @@ func (c *Conn) keepAlive(beat, silence time.Duration) {
 			case <-c.closed:
 				return
 			case <-tick.C:
-				// Half a message may have gone: whoever receives is to hear of it.
+				// Half a message may have been sent, so the Receive of both sides must
+				// fail.
 				if c.Send(kindAlive, nil) != nil {
 					c.Close()
 					return
@@ -47,8 +49,8 @@ func (c *Conn) keepAlive(beat, silence time.Duration) {
 	}()
 }
 
-// reading is the channel as it is read, with the deadlines of its Conn. It allots each
-// read its own, so that a long frame on a slow network is not silence.
+// reading reads the channel under the deadlines of its Conn. Each read gets a new
+// deadline, so that a long frame on a slow network is not taken for silence.
 type reading struct{ *Conn }
 
 // Read implements io.Reader.
@@ -64,12 +66,12 @@ func (r reading) Read(b []byte) (int, error) {
 			return 0, err
 		}
 	}
-	if r.woken.Load() { // after the deadline was set, which may have undone Lost's
+	if r.woken.Load() { // after setting the deadline, which may have undone Lost's
 		r.net.SetReadDeadline(time.Now())
 	}
 	n, err := r.net.Read(b)
 	if silence > 0 && isTimeout(err) && !r.woken.Load() {
-		// It may be this process that stood still: what came meanwhile counts.
+		// Perhaps this process stood still: data that came meanwhile counts.
 		r.net.SetReadDeadline(time.Now().Add(lastLook))
 		n, err = r.net.Read(b)
 	}
@@ -84,10 +86,9 @@ func isTimeout(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// Lost waits until the peer has closed the channel, and returns ErrClosed, or has
-// fallen silent, and returns ErrSilent; or until it says something else than that it is
-// there, or the context ends, and returns nil. It is for a time in which nobody
-// receives: it must not run beside Receive or Expect.
+// Lost waits until the peer closes the channel (it returns ErrClosed), falls silent
+// (ErrSilent), sends more than a sign of life (nil), or the context ends (nil). It must
+// not run beside Receive or Expect.
 func (c *Conn) Lost(ctx context.Context) error {
 	done := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -108,8 +109,7 @@ func (c *Conn) Lost(ctx context.Context) error {
 	return nil
 }
 
-// skipAlive waits for the beginning of a message that says more than that the peer is
-// there.
+// skipAlive discards signs of life and returns when another message begins.
 func (c *Conn) skipAlive() error {
 	for {
 		head, err := c.in.Peek(4)
@@ -133,5 +133,5 @@ func (c *Conn) skipAlive() error {
 	}
 }
 
-// maxAlive is more bytes than a frame has that says that the peer is there.
+// maxAlive is more than the bytes of a frame with a sign of life.
 const maxAlive = 64

@@ -103,12 +103,13 @@ func moveSizes(k *check, sizes []int) {
 	const margin = 512
 	p := k.connect(sizes[len(sizes)-1] + 2*margin)
 	for i, size := range sizes {
-		// A different place on either side, so that offsets cannot be confused.
+		// The offsets differ on each side, so that a transport that confuses them fails.
 		p.move(transport.Descriptor{Local: int64(i), Remote: margin, Length: int64(size)})
 	}
 }
 
-// pieces tiles count ranges of up to size bytes on both sides, in different order.
+// pieces returns count descriptors of up to size bytes, in a different order on each
+// side, and the bytes that they span.
 func pieces(count, size int, r *rand.Rand) (descs []transport.Descriptor, span int) {
 	order := r.Perm(count)
 	for i, j := range order {
@@ -129,7 +130,7 @@ func testScatterGather(k *check) {
 		p := k.connect(span)
 		p.move(descs...)
 	}
-	// Equal lengths whose places could be exchanged unnoticed by a count.
+	// Equal lengths: counting bytes would not notice that the two were exchanged.
 	p := k.connect(8 << 10)
 	p.move(transport.Descriptor{Local: 0, Remote: 4096, Length: 4096}, transport.Descriptor{Local: 4096, Remote: 0, Length: 4096})
 }
@@ -193,7 +194,7 @@ func testQueueFull(k *check) {
 	for range outstanding {
 		p.post(p.transfer(transport.Descriptor{Length: 1 << 20}))
 	}
-	// Nothing is polled, so every place stays taken, delivered or not.
+	// Nothing is polled, so every slot stays taken, delivered or not.
 	if err := p.initiator.Post(p.transfer()); errors.Is(err, transport.ErrQueueFull) {
 		full = true
 	} else {
@@ -258,7 +259,7 @@ func testSourceReuse(k *check) {
 
 func testReportLocal(k *check) {
 	p := k.connect(4096)
-	p.move(transport.Descriptor{Length: 4096}) // ReportLocal not asked for: move expects one completion
+	p.move(transport.Descriptor{Length: 4096}) // without ReportLocal, move expects one completion
 	p.quiet()
 }
 
@@ -308,12 +309,12 @@ func testBounds(k *check) {
 	if !bytes.Equal(p.source().bytes(), wantSource) || !bytes.Equal(p.destination().bytes(), wantDestination) {
 		p.errorf("a refused transfer moved bytes")
 	}
-	p.move(transport.Descriptor{Length: size}) // and the connection lives
+	p.move(transport.Descriptor{Length: size}) // the connection still works
 }
 
 func testRegions(k *check) {
 	p := k.connect(1 << 12)
-	// A second region on either side: bytes must go to the one that was named.
+	// With a second region on either side, bytes must go to the named region.
 	local, remote := k.alloc(k.initiatorMemory(), noise(1<<12, 5)), k.alloc(k.targetMemory(), noise(1<<12, 6))
 	lr, err := p.initiator.Register(local.Memory())
 	k.must(err, "Register")
@@ -343,7 +344,7 @@ func testRegions(k *check) {
 	if again := p.share(rr); again != remoteRegion {
 		p.errorf("a region that is imported again is %+v, and was %+v", again, remoteRegion)
 	}
-	// Ends of registration.
+	// Deregistration.
 	k.must(p.initiator.Deregister(lr), "Deregister")
 	k.wants(p.initiator.Deregister(lr), transport.ErrRegion, "second Deregister")
 	k.wants(p.initiator.Post(t), transport.ErrRegion, "Post from a deregistered region")
@@ -370,7 +371,7 @@ func testDeregisterBusy(k *check) {
 	p.post(p.transfer(transport.Descriptor{Length: int64(size)}))
 	err := p.initiator.Deregister(p.localRegion)
 	if err == nil {
-		// Allowed only if the transfer had ended by then.
+		// Success is allowed only if the transfer had already ended.
 		var buf [1]transport.Completion
 		if n, _ := p.initiator.Poll(buf[:]); n == 0 {
 			k.errorf("Deregister succeeded under an outstanding transfer")
@@ -386,11 +387,11 @@ func testDeregisterAtTarget(k *check) {
 	p := k.connect(1 << 16)
 	p.move(transport.Descriptor{Length: 1 << 16})
 	k.must(p.target.Deregister(p.targetRegion), "Deregister at the target")
-	defer p.remote.free() // which is the owner's right from here on
+	defer p.remote.free() // the owner may free it from here on
 	want := p.destination().bytes()
 	p.source().write(noise(1<<16, 99), 0)
 	if err := p.initiator.Post(p.transfer(transport.Descriptor{Length: 1 << 16})); err != nil {
-		return // already known to be impossible: as good
+		return // refused at once, which is as good
 	}
 	c := p.await(1)[0]
 	if c.Err == nil {
@@ -407,7 +408,7 @@ func testUnsupported(k *check) {
 	k.wants(p.initiator.Post(p.transfer(transport.Descriptor{Length: 1})), transport.ErrUnsupported, "Post")
 }
 
-// collect polls until every transfer of ids has ended once, or the watchdog barks.
+// collect polls until every transfer of ids has ended once, or the case's time is up.
 func (p *pair) collect(ids map[uint64]bool, doing string) (failed []error) {
 	var buf [8]transport.Completion
 	for len(ids) > 0 {
@@ -437,7 +438,7 @@ func (p *pair) collect(ids map[uint64]bool, doing string) (failed []error) {
 	return failed
 }
 
-// busy posts a queue of large transfers and returns their IDs.
+// busy posts many large transfers and returns their IDs.
 func (p *pair) busy() map[uint64]bool {
 	ids := make(map[uint64]bool)
 	for range 32 {
@@ -484,7 +485,8 @@ func testTargetDies(k *check) {
 	}
 }
 
-// eventually posts until the initiator has noticed that the connection is gone.
+// eventually posts until the initiator has noticed that the connection is gone. It
+// returns Post's error.
 func (p *pair) eventually() error {
 	var buf [8]transport.Completion
 	for p.ctx.Err() == nil {
@@ -497,8 +499,9 @@ func (p *pair) eventually() error {
 	return errors.New("every Post succeeded")
 }
 
-// testInitiatorDies ends initiators right after their last delivery. Writes that were
-// delivered are still told; of reads the initiator's word may be lost with it.
+// testInitiatorDies closes initiators right after their last delivery. Notices of
+// delivered writes must still arrive. Notices of reads come from the initiator and may be
+// lost with it.
 func testInitiatorDies(k *check) {
 	const rounds, transfers = 8, 32
 	for range rounds {
@@ -620,7 +623,7 @@ func testWrongAddress(k *check) {
 	}
 }
 
-// firstDifference says where two buffers part.
+// firstDifference describes the first difference between two buffers.
 func firstDifference(got, want []byte) string {
 	for i := range min(len(got), len(want)) {
 		if got[i] != want[i] {

@@ -7,25 +7,25 @@ import (
 	"kvbench/transport"
 )
 
-// Buffer is memory that a case moves bytes between. Its reads and writes have
-// ended when they return.
+// Buffer is memory for a case to move bytes between. Its reads and writes are complete
+// when they return.
 type Buffer interface {
 	io.ReaderAt
 	io.WriterAt
-	// Memory is what a transport registers.
+	// Memory returns the memory for a transport to register.
 	Memory() transport.Memory
-	// Free gives the memory back. It fails where somebody still uses it, if that
-	// can be known.
+	// Free releases the memory. It returns an error if the memory is still in use and the
+	// Buffer can detect that.
 	Free() error
 }
 
 // Allocator makes memory of size bytes for one side of a connection.
 type Allocator func(size int) (Buffer, error)
 
-// HostMemory is the Allocator of a Subject that names none.
+// HostMemory is the default Allocator of a Subject.
 func HostMemory(size int) (Buffer, error) { return hostBuffer(make([]byte, size)), nil }
 
-// hostBuffer is Go's memory.
+// hostBuffer is memory of the Go heap.
 type hostBuffer []byte
 
 func (b hostBuffer) ReadAt(p []byte, off int64) (int, error)  { return copy(p, b[off:]), nil }
@@ -33,7 +33,7 @@ func (b hostBuffer) WriteAt(p []byte, off int64) (int, error) { return copy(b[of
 func (b hostBuffer) Memory() transport.Memory                 { return transport.HostBytes(b) }
 func (hostBuffer) Free() error                                { return nil }
 
-// buffer is a Buffer whose failures end the case.
+// buffer is a Buffer that ends the case on an error.
 type buffer struct {
 	Buffer
 	k    *check
@@ -41,8 +41,8 @@ type buffer struct {
 	once sync.Once
 }
 
-// alloc makes a side's memory with content. It is freed after the case's
-// connections have been closed, or by free.
+// alloc makes a side's memory with content. It is freed after the case's connections are
+// closed, or by free.
 func (k *check) alloc(from Allocator, content []byte) *buffer {
 	b, err := from(len(content))
 	k.must(err, "allocate memory for the case")
@@ -52,7 +52,7 @@ func (k *check) alloc(from Allocator, content []byte) *buffer {
 	return m
 }
 
-// free gives the memory back once.
+// free releases the memory once.
 func (m *buffer) free() {
 	m.once.Do(func() {
 		if err := m.Free(); err != nil {

@@ -20,7 +20,7 @@ type pair struct {
 	lastID        uint64
 }
 
-// listen opens a listener that is closed with the case.
+// listen opens a listener and closes it at the end of the case.
 func (k *check) listen() transport.Listener {
 	l, err := k.Listener.Listen(k.ctx, k.Config)
 	k.must(err, "Listen")
@@ -67,8 +67,7 @@ func (k *check) connectTo(l transport.Listener, size int) *pair {
 	return p
 }
 
-// initiatorMemory and targetMemory are the allocators of the sides that have
-// those roles.
+// initiatorMemory and targetMemory return the allocators of the sides with those roles.
 func (k *check) initiatorMemory() Allocator {
 	if k.reversed {
 		return k.ListenerMemory
@@ -83,7 +82,7 @@ func (k *check) targetMemory() Allocator {
 	return k.ListenerMemory
 }
 
-// share carries a region from the target to the initiator.
+// share advertises a region of the target and imports it at the initiator.
 func (p *pair) share(r transport.Region) transport.RemoteRegion {
 	ad, err := p.target.Advertise(r)
 	p.must(err, "Advertise")
@@ -95,7 +94,7 @@ func (p *pair) share(r transport.Region) transport.RemoteRegion {
 	return remote[0]
 }
 
-// transfer makes a transfer over the pair's regions with an ID of its own.
+// transfer makes a transfer over the pair's regions with a new ID.
 func (p *pair) transfer(descs ...transport.Descriptor) transport.Transfer {
 	p.lastID++
 	return transport.Transfer{ID: p.lastID<<32 | 7, Op: p.op, Local: p.localRegion, Remote: p.remoteRegion, Descriptors: descs}
@@ -131,7 +130,7 @@ func (p *pair) await(n int) []transport.Completion {
 	return all
 }
 
-// notices takes n notices from the target.
+// notices returns the next n notices of the target.
 func (p *pair) notices(n int) []transport.Notice {
 	all := make([]transport.Notice, 0, n)
 	for len(all) < n {
@@ -145,7 +144,7 @@ func (p *pair) notices(n int) []transport.Notice {
 	return all
 }
 
-// source and destination are the memory read and written by the pair's operation.
+// source and destination return the memory that the pair's operation reads and writes.
 func (p *pair) source() *buffer {
 	if p.op == transport.Read {
 		return p.remote
@@ -160,8 +159,8 @@ func (p *pair) destination() *buffer {
 	return p.remote
 }
 
-// expect returns what the destination must hold after the descriptors' move,
-// given what both sides hold now.
+// expect returns the destination's content after the descriptors' move, given the current
+// content of both sides.
 func (p *pair) expect(descs []transport.Descriptor) []byte {
 	want, source := p.destination().bytes(), p.source().bytes()
 	for _, d := range descs {
@@ -174,7 +173,7 @@ func (p *pair) expect(descs []transport.Descriptor) []byte {
 	return want
 }
 
-// move does one transfer and checks everything that can be said of it.
+// move makes one transfer and checks its bytes, completion, times and notice.
 func (p *pair) move(descs ...transport.Descriptor) {
 	want := p.expect(descs)
 	sum := xxh3.Hash(want)

@@ -1,6 +1,6 @@
 // Package transporttest holds the conformance suite of transport.Transport. An
-// implementation's test calls Run; a broken one is held up to FirstFailure, which
-// shows that the suite notices.
+// implementation's test calls Run. FirstFailure runs the suite on a broken transport, to
+// show that the suite notices.
 package transporttest
 
 import (
@@ -18,17 +18,17 @@ import (
 
 // Subject is a transport under test.
 type Subject struct {
-	// Listener and Dialer are the two sides' transports; Dialer may be nil where
-	// one value serves both.
+	// Listener and Dialer are the two sides' transports. Dialer may be nil if one value
+	// serves both.
 	Listener, Dialer transport.Transport
-	// Only is the one operation that Config leaves the transport; 0 leaves all.
+	// Only is the one operation that Config leaves available; 0 leaves all.
 	Only transport.Op
-	// ListenerMemory and DialerMemory make the memory of the two sides. Nil means
-	// HostMemory, and for the dialler the listener's.
+	// ListenerMemory and DialerMemory allocate the memory of the two sides. A nil
+	// ListenerMemory means HostMemory, and a nil DialerMemory means ListenerMemory.
 	ListenerMemory, DialerMemory Allocator
-	// Config is what both sides use. Its MaxOutstanding is set by the suite.
+	// Config is the configuration of both sides. The suite sets its MaxOutstanding.
 	Config transport.Config
-	// Require is what KVBENCH_REQUIRE calls the subject. Empty means the listener's name.
+	// Require is the subject's name in KVBENCH_REQUIRE. Empty means the listener's name.
 	Require string
 	// Patience is the longest that one case may take before it is taken to hang. 0 means
 	// two minutes, a hundred times what a case takes on a busy machine.
@@ -55,7 +55,8 @@ func (s Subject) withDefaults() Subject {
 	return s
 }
 
-// available asks the listener's transport whether it can be used here as configured.
+// available returns an error if the listener's transport cannot be used here as
+// configured.
 func (s Subject) available(ctx context.Context) error {
 	if err := s.Listener.Probe(ctx); err != nil {
 		return err
@@ -69,9 +70,9 @@ func (s Subject) available(ctx context.Context) error {
 // outstanding is the suite's Config.MaxOutstanding.
 const outstanding = 64
 
-// Run holds a transport to every case of the suite. Where the transport cannot
-// be used here the test is skipped with the reason, or fails if KVBENCH_REQUIRE
-// (a list with commas) names it.
+// Run runs every case of the suite on a transport. If the transport cannot be used here,
+// the test is skipped with the reason, or fails if KVBENCH_REQUIRE (a list with commas)
+// names it.
 func Run(t *testing.T, s Subject) {
 	t.Helper()
 	s = s.withDefaults()
@@ -90,8 +91,8 @@ func Run(t *testing.T, s Subject) {
 	}
 }
 
-// FirstFailure runs the cases until one fails, and returns its name and
-// complaints. For a transport that conforms the name is empty.
+// FirstFailure runs the cases until one fails, and returns its name and messages. The
+// name is empty if the transport conforms.
 func FirstFailure(s Subject) (name string, complaints []string) {
 	s = s.withDefaults()
 	for _, c := range cases(s) {
@@ -102,16 +103,16 @@ func FirstFailure(s Subject) (name string, complaints []string) {
 	return "", nil
 }
 
-// testCase is one case, bound to an operation and to a side that dials.
+// testCase is one case for an operation and a dialling side.
 type testCase struct {
 	name string
 	op   transport.Op
-	// reversed: the target dials and the initiator is accepted.
+	// reversed is set if the target dials and the listener accepts the initiator.
 	reversed bool
 	body     func(*check)
 }
 
-// run runs a case under a watchdog and returns its complaints.
+// run runs a case under a watchdog and returns its messages.
 func (c testCase) run(s Subject) []string {
 	k := &check{Subject: s, op: c.op, reversed: c.reversed}
 	ctx, cancel := context.WithTimeout(context.Background(), s.Patience)
@@ -157,7 +158,7 @@ type check struct {
 	mu       sync.Mutex
 	messages []string
 	cleanups []func()
-	frees    []func() // of memory: after the cleanups
+	frees    []func() // free memory, after the cleanups
 }
 
 func (k *check) errorf(format string, args ...any) {
@@ -168,7 +169,7 @@ func (k *check) errorf(format string, args ...any) {
 	}
 }
 
-// fatalf ends the case.
+// fatalf reports a failure and ends the case.
 func (k *check) fatalf(format string, args ...any) {
 	k.errorf(format, args...)
 	runtime.Goexit()
@@ -181,7 +182,7 @@ func (k *check) must(err error, doing string) {
 	}
 }
 
-// wants complains unless err wraps want.
+// wants reports a failure unless err wraps want.
 func (k *check) wants(err, want error, doing string) {
 	if !errors.Is(err, want) {
 		k.errorf("%s: got error %v, want one that wraps %q", doing, err, want)
