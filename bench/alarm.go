@@ -16,6 +16,9 @@ import (
 type alarm struct {
 	timer timer
 	meter *cpuMeter // excludes the time spent spinning; nil: none
+	// sleep replaces the timer and the spin with a sleep of exactly this long, if set: for
+	// tests in virtual time, which passes only while nothing runs.
+	sleep func(time.Duration)
 }
 
 // spinFor is how long an alarm spins before the time. It is short, so that the worker
@@ -26,6 +29,10 @@ const spinFor = 50 * time.Microsecond
 // until returns at the given time of the initiator's clock, with the delay in waking, or
 // with the context's error.
 func (a *alarm) until(ctx context.Context, at time.Duration) (late time.Duration, err error) {
+	if a.sleep != nil {
+		a.sleep(at - transport.Now())
+		return transport.Now() - at, ctx.Err()
+	}
 	const slice = 20 * time.Millisecond // longest sleep that ignores the context
 	for {
 		if err := ctx.Err(); err != nil {

@@ -24,6 +24,7 @@ type bed struct {
 	t          *testing.T
 	transports []transport.Transport
 	addr       string
+	dial       func(ctx context.Context, network, address string) (net.Conn, error) // nil for sockets
 	consumer   *Consumer
 	stop       context.CancelFunc
 	served     chan error
@@ -36,6 +37,12 @@ func newBed(t *testing.T, over transport.Transport, change ...func(*Consumer)) *
 	if err != nil {
 		t.Fatal(err)
 	}
+	return serve(t, l, over, change...)
+}
+
+// serve starts a consumer that accepts producers at a listener.
+func serve(t *testing.T, l net.Listener, over transport.Transport, change ...func(*Consumer)) *bed {
+	t.Helper()
 	b := &bed{t: t, transports: []transport.Transport{over}, addr: l.Addr().String(), served: make(chan error, 1)}
 	log := quietly(t)
 	b.consumer = &Consumer{Transports: b.transports, Host: noHost, Log: log}
@@ -75,7 +82,7 @@ const patience = 30 * time.Second
 
 // producer is one that reaches the bed.
 func (b *bed) producer() *Producer {
-	return &Producer{Connect: b.addr, Transports: b.transports, Host: noHost, SharesHost: true}
+	return &Producer{Connect: b.addr, Transports: b.transports, Host: noHost, SharesHost: true, Control: control.Options{DialContext: b.dial}}
 }
 
 // run makes a run against the bed.

@@ -47,7 +47,7 @@ func TestConnectTriesEveryAddress(t *testing.T) {
 			},
 		}
 		start := time.Now()
-		c, err := connect(t.Context(), d, "decode-7.example.:"+port)
+		c, err := connect(t.Context(), d.DialContext, "decode-7.example.:"+port)
 		if err != nil {
 			t.Fatalf("after %v and %d addresses: %v", time.Since(start), tried.Load(), err)
 		}
@@ -66,7 +66,7 @@ var noServer = &net.Resolver{PreferGo: true, Dial: func(context.Context, string,
 // TestConnectNamesTheUnresolved: a name that no server knows is told from a port that
 // nobody listens on.
 func TestConnectNamesTheUnresolved(t *testing.T) {
-	_, err := connect(t.Context(), &net.Dialer{Resolver: noServer}, "decode-7.example.:9400")
+	_, err := connect(t.Context(), (&net.Dialer{Resolver: noServer}).DialContext, "decode-7.example.:9400")
 	if err == nil || !strings.Contains(err.Error(), "cannot resolve decode-7.example.: ") || strings.Contains(err.Error(), "port open") {
 		t.Errorf("a name without an address: %v", err)
 	}

@@ -26,6 +26,8 @@ type Options struct {
 	Token string      // shared secret; empty demands no proof and gives none
 	Build string      // this side's version, for messages
 	TLS   *tls.Config // nil sends in the clear; the token never crosses the wire either way
+	// DialContext connects a producer to a consumer's address. nil is net.Dialer's.
+	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 const (
@@ -52,8 +54,11 @@ type proof struct {
 
 // Dial connects to a consumer's control address and completes the handshake.
 func Dial(ctx context.Context, hostPort string, o Options) (*Conn, error) {
-	var d net.Dialer
-	c, err := connect(ctx, &d, hostPort)
+	dial := o.DialContext
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	c, err := connect(ctx, dial, hostPort)
 	if err != nil {
 		return nil, err
 	}
@@ -74,10 +79,10 @@ func Dial(ctx context.Context, hostPort string, o Options) (*Conn, error) {
 }
 
 // connect connects to one of the addresses of a name.
-func connect(ctx context.Context, d *net.Dialer, hostPort string) (net.Conn, error) {
+func connect(ctx context.Context, dial func(ctx context.Context, network, address string) (net.Conn, error), hostPort string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	c, err := d.DialContext(ctx, "tcp", hostPort)
+	c, err := dial(ctx, "tcp", hostPort)
 	var unresolved *net.DNSError
 	switch {
 	case errors.As(err, &unresolved):
