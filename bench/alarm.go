@@ -15,7 +15,8 @@ import (
 // concurrent use.
 type alarm struct {
 	timer timer
-	meter *cpuMeter // excludes the time spent spinning; nil: none
+	meter *cpuMeter            // excludes the time spent spinning; nil: none
+	now   func() time.Duration // the clock of the spin; nil is transport.Now
 	// sleep replaces the timer and the spin with a sleep of exactly this long, if set: for
 	// tests in virtual time, which passes only while nothing runs.
 	sleep func(time.Duration)
@@ -60,12 +61,16 @@ func (a *alarm) until(ctx context.Context, at time.Duration) (late time.Duration
 // carry the last layer run meanwhile.
 func (a *alarm) spin(at time.Duration) time.Duration {
 	const turn = time.Microsecond // a yield during which no other goroutine ran is shorter
+	clock := a.now
+	if clock == nil {
+		clock = transport.Now
+	}
 	var spun time.Duration
-	now := transport.Now()
+	now := clock()
 	for now < at {
 		last := now
 		runtime.Gosched()
-		now = transport.Now()
+		now = clock()
 		spun += min(now-last, turn)
 	}
 	if a.meter != nil {

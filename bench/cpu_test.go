@@ -61,7 +61,7 @@ func TestConsumerCPUOfOneRun(t *testing.T) {
 	if e := evidence(run, &run.Cells[0], nil); run.Consumer.CPUSeconds != nil || e.Consumer.Cores != 0 || e.Producer.CPUs != run.Producer.Host.CPUs {
 		t.Errorf("the consumer's side has %v s, the evidence %+v", run.Consumer.CPUSeconds, e)
 	}
-	for range 100 { // until the first has been counted out
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); { // until the first has left
 		if o, err = b.run(plan, Load{Requests: 3}); err != nil || o.Cells[0].ConsumerCPU != nil {
 			break
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"kvbench/internal/hostinfo"
+	"kvbench/internal/testenv"
 	"kvbench/payload"
 	"kvbench/transport"
 	"kvbench/transport/tcp"
@@ -62,7 +63,11 @@ func TestFormatsOnTheWire(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				moveAndCount(t, payload.Spec{Geometry: preset(t, "qwen3-0.6b"), Tokens: 150, Format: format, Layout: layout}, Push)
+				s := payload.Spec{Geometry: preset(t, "qwen3-0.6b"), Tokens: 150, Format: format, Layout: layout, Layers: []int{0, 1, 2, 3, 4}}
+				if testenv.Full {
+					s.Layers = nil
+				}
+				moveAndCount(t, s, Push)
 			}
 		})
 	}

@@ -7,61 +7,62 @@ import (
 
 	"kvbench/payload"
 	"kvbench/transport"
+	"kvbench/transport/mem"
 )
 
-// TestServeCountsWaits: a request of four layers that is due in 20 ms, at 20 ms a layer,
-// waits five times, in one of three tries on a machine that may hold it up; at once and
-// without prefill it waits for nothing, and what a warm-up waits for is not counted.
+// TestServeCountsWaits covers a request of four layers that is due in 20 ms, at 20 ms a
+// layer: five waits. Without a due time and without prefill there is none, and the waits of
+// a warm-up are not counted. The reference transport takes no virtual time.
 func TestServeCountsWaits(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
-		name string
-		due  time.Duration
-		pace time.Duration
-		warm bool
-		want int64
+		name  string
+		due   time.Duration
+		pace  time.Duration
+		warm  bool
+		waits int64
+		takes time.Duration
 	}{
-		{"at once", -1, 0, false, 0},
-		{"overlap", -1, 20 * ms, false, 4},
-		{"open loop", 20 * ms, 0, false, 1},
-		{"both", 20 * ms, 20 * ms, false, 5},
-		{"warm-up", 20 * ms, 20 * ms, true, 0},
+		{"at once", -1, 0, false, 0, 0},
+		{"overlap", -1, 20 * ms, false, 4, 80 * ms},
+		{"open loop", 20 * ms, 0, false, 1, 20 * ms},
+		{"both", 20 * ms, 20 * ms, false, 5, 100 * ms},
+		{"warm-up", 20 * ms, 20 * ms, true, 0, 100 * ms},
 	} {
-		var counts []int64
-		for range 3 {
-			in, descriptors, record := moving(t, Push)
-			in.record = record
-			var clock stageClock
-			cell := cell{descriptors: descriptors, ready: []int{1, 2, 3, 4}, plan: &payload.Plan{Bytes: 4 * 64 << 10}}
-			start := time.Now()
-			if err := in.serve(t.Context(), &clock, request{ID: 1, Warmup: c.warm, Due: c.due}, &cell, c.pace); err != nil {
-				t.Fatal(err)
-			}
-			if least := max(0, c.due) + 4*c.pace; time.Since(start) < least {
-				t.Errorf("%s: over after %v, want at least %v", c.name, time.Since(start), least)
-			}
-			if counts = append(counts, record.Late.Count()); counts[len(counts)-1] == c.want {
-				break
-			}
-		}
-		if counts[len(counts)-1] != c.want {
-			t.Errorf("%s: %v waits, want %d", c.name, counts, c.want)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T) {
+				in, descriptors, record := movingOver(t, mem.New(), Push)
+				in.record, in.alarm.sleep = record, time.Sleep
+				var clock stageClock
+				cell := cell{descriptors: descriptors, ready: []int{1, 2, 3, 4}, plan: &payload.Plan{Bytes: 4 * 64 << 10}}
+				start := time.Now()
+				if err := in.serve(t.Context(), &clock, request{ID: 1, Warmup: c.warm, Due: c.due}, &cell, c.pace); err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(start); took != c.takes || record.Late.Count() != c.waits {
+					t.Errorf("%d waits in %v, want %d in %v", record.Late.Count(), took, c.waits, c.takes)
+				}
+			})
+		})
 	}
 }
 
-// TestReadyByLayers: a transfer of several layers leaves when prefill has made the last of
-// them, and prefill ends with the last of all.
+// TestReadyByLayers covers transfers of several layers: each is posted when prefill has
+// made its last layer, and prefill ends with the last layer of the last transfer.
 func TestReadyByLayers(t *testing.T) {
 	const pace = 5 * time.Millisecond
-	in, descriptors, _ := moving(t, Push)
-	m, err := in.move(t.Context(), job{request: 1, descriptors: descriptors, pace: pace, ready: []int{4, 5, 6, 10}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m.prefill-m.start != 10*pace || m.first-m.start < 4*pace || m.end < m.prefill {
-		t.Errorf("%v of prefill; the first transfer was delivered after %v, the last after %v", m.prefill-m.start, m.first-m.start, m.end-m.start)
-	}
+	inVirtualTime(t, func(t *testing.T) {
+		in, descriptors, _ := movingOver(t, mem.New(), Push)
+		in.alarm.sleep = time.Sleep
+		m, err := in.move(t.Context(), job{request: 1, descriptors: descriptors, pace: pace, ready: []int{4, 5, 6, 10}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.prefill-m.start != 10*pace || m.first-m.start != 4*pace || m.end != m.prefill {
+			t.Errorf("prefill of %v, first delivery after %v, last after %v; want %v, %v and %v",
+				m.prefill-m.start, m.first-m.start, m.end-m.start, 10*pace, 4*pace, 10*pace)
+		}
+	})
 }
 
 // TestOnPath: layers posted at 0 and 10 and delivered at 4 and 14 leave the path idle

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"kvbench/transport"
 	"kvbench/transport/tcp"
 )
 
@@ -43,10 +44,14 @@ func TestMoveAllocatesNothing(t *testing.T) {
 	}
 }
 
-// moving connects an initiator to a target whose notices are taken.
+// moving connects an initiator over TCP to a target whose notices are taken.
 func moving(t testing.TB, direction Direction) (*initiator, [][]descriptor, *Record) {
 	t.Helper()
-	over := tcp.New()
+	return movingOver(t, tcp.New(), direction)
+}
+
+func movingOver(t testing.TB, over transport.Transport, direction Direction) (*initiator, [][]descriptor, *Record) {
+	t.Helper()
 	plan := planOf(direction, spec(t))
 	cells, err := plan.cells()
 	if err != nil {

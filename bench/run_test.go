@@ -195,7 +195,7 @@ func checkCell(t *testing.T, c *CellOutcome, plan Plan, load Load) {
 		if want = r.Requests; want == 0 {
 			t.Error("nothing was measured")
 		}
-		if r.Busy > load.Duration+time.Second {
+		if r.Busy > load.Duration+patience/2 {
 			t.Errorf("busy for %v of %v", r.Busy, load.Duration)
 		}
 	}
@@ -331,8 +331,8 @@ func TestCancelKeeps(t *testing.T) {
 					if !errors.Is(err, context.Canceled) {
 						t.Fatalf("error %v, want context.Canceled", err)
 					}
-					if d := time.Since(begin); d > 5*time.Second {
-						t.Errorf("ended after %v", d)
+					if d := time.Since(begin); d > patience {
+						t.Errorf("ended after %v of the minute that it was to measure", d)
 					}
 					if len(o.Cells) != 1 {
 						t.Fatalf("%d cells", len(o.Cells))
@@ -359,7 +359,7 @@ func TestCancelKeeps(t *testing.T) {
 // ended badly can take a moment to be free.
 func (b *bed) goesOn() {
 	b.t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		_, err := b.run(planOf(Push, spec(b.t)), Load{Requests: 1})
 		var refusal *control.Refusal
 		if err == nil {
