@@ -108,7 +108,7 @@ func TestMost(t *testing.T) {
 	silent[0].Close()
 	for deadline := time.Now().Add(patience); ; {
 		c := dial(t, addr, "i")
-		if c.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); !ended(c) {
+		if c.SetReadDeadline(time.Now().Add(500 * time.Millisecond)); !ended(c) {
 			break
 		}
 		if time.Now().After(deadline) {
