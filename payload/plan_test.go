@@ -1,6 +1,7 @@
 package payload
 
 import (
+	"kvbench/internal/testenv"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -155,8 +156,11 @@ func checkApart(t testing.TB, s Spec, pieces []Piece, size int64, at func(Piece)
 // layer, part, token, head and byte each of its bytes is, copies by the plan, and
 // looks for the same labels where the destination's layout has them.
 func TestPlansMoveWhatTheySay(t *testing.T) {
-	for _, s := range planSpecs(t) {
+	for i, s := range planSpecs(t) {
 		if s.Format.code == codeRatio { // a stream has no heads to label
+			continue
+		}
+		if i%3 != 0 && testenv.Race && !testenv.Full { // three of nine cuts of each format and layout
 			continue
 		}
 		s.State = false
