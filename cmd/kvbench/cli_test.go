@@ -311,7 +311,7 @@ func TestVersion(t *testing.T) {
 
 // TestNoCommand shows what there is.
 func TestNoCommand(t *testing.T) {
-	got := kvbench(t)
+	got := kvbench(t, []string{}...) // none, rather than those of the test
 	got.want(t, exitDone)
 	for _, command := range []string{"loopback", "consumer", "producer", "shape", "predict", "check", "version"} {
 		if !strings.Contains(got.stdout, "  "+command+" ") {
@@ -323,6 +323,7 @@ func TestNoCommand(t *testing.T) {
 // TestLoopback is the main job, with every byte of a large model checked, and
 // the record that others may rely on. The long run moves 335.5 MB at a time.
 func TestLoopback(t *testing.T) {
+	t.Parallel()
 	tokens, size := 32, "10.49 MB"
 	if testenv.Full {
 		tokens, size = 1024, "335.5 MB"

@@ -54,6 +54,7 @@ var llama70B = []string{"--model", "llama-2-70b", "--context", fmt.Sprint(llama7
 
 // TestCUDALoopback moves whole requests between the GPU memory of two processes.
 func TestCUDALoopback(t *testing.T) {
+	t.Parallel()
 	for _, direction := range []string{"push", "pull"} {
 		t.Run(direction, func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "run.json")
@@ -73,6 +74,7 @@ func TestCUDALoopback(t *testing.T) {
 
 // TestCUDALoopbackByDescriptor does so where the driver makes no legacy handles.
 func TestCUDALoopbackByDescriptor(t *testing.T) {
+	t.Parallel()
 	for _, direction := range []string{"push", "pull"} {
 		out := filepath.Join(t.TempDir(), "run.json")
 		args := append([]string{"loopback", "--transport", "cuda", "--direction", direction, "--out", out}, llama70B...)
@@ -93,6 +95,7 @@ func TestCUDALoopbackByDescriptor(t *testing.T) {
 // TestStagedLoopback moves whole requests between the GPU memory of two processes over
 // TCP: every stage moves each byte once, in both directions of initiation.
 func TestStagedLoopback(t *testing.T) {
+	t.Parallel()
 	for _, direction := range []string{"push", "pull"} {
 		t.Run(direction, func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "run.json")
@@ -149,6 +152,7 @@ func checkStagedBytes(t *testing.T, r *results.Run, direction string) {
 
 // TestStagedWholeRequest moves whole requests with streams and a second worker.
 func TestStagedWholeRequest(t *testing.T) {
+	t.Parallel()
 	for _, direction := range []string{"push", "pull"} {
 		args := append([]string{"loopback", "--memory", "cuda:1", "--streams", "2", "--concurrency", "2", "--direction", direction}, llama70B...)
 		withDouble(t).start(t, args...).end(patience).want(t, exitDone)
@@ -158,6 +162,7 @@ func TestStagedWholeRequest(t *testing.T) {
 // TestGPUMemoryIsChecked: a byte that is wrong in GPU memory fails the run, however it
 // got there.
 func TestGPUMemoryIsChecked(t *testing.T) {
+	t.Parallel()
 	for _, direction := range []string{"push", "pull"} {
 		for name, c := range map[string]struct{ env, over []string }{
 			"direct": {[]string{"CUDA_DOUBLE_CORRUPT=1"}, []string{"--transport", "cuda"}},
@@ -219,6 +224,7 @@ func TestCUDADevices(t *testing.T) {
 // TestGPULinks: devices and a run name what joins two GPUs, alike, and say why where
 // NVML does not.
 func TestGPULinks(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ env, link, reason string }{
 		{"NVML_DOUBLE_LINKS=0-s:18,1-s:18", "NVLink 4 x18 through NVSwitch", ""},
 		{"NVML_DOUBLE_TOPOLOGY=30", "PCIe 4 x16 through one host bridge", ""},
@@ -260,6 +266,7 @@ func TestGPULinks(t *testing.T) {
 // TestCUDAFailures provokes what users meet. Each has its message and its mend, and
 // ends both sides in order.
 func TestCUDAFailures(t *testing.T) {
+	t.Parallel()
 	old := t.TempDir()
 	withDouble(t) // or skip
 	if err := testdouble.Build(old, true); err != nil {
@@ -285,6 +292,7 @@ func TestCUDAFailures(t *testing.T) {
 	} {
 		for _, direction := range []string{"push", "pull"} {
 			t.Run(name+" "+direction, func(t *testing.T) {
+				t.Parallel()
 				args := with(with([]string{"loopback", "--direction", direction}, small...), strings.Fields(c.args)...)
 				withDouble(t, c.env...).start(t, args...).end(patience).want(t, exitFailed, c.says...)
 				noneLeft(t)
@@ -299,6 +307,7 @@ func TestCUDAFailures(t *testing.T) {
 // TestPIDNamespaces has the consumer in a PID namespace of its own, as in a container.
 // Memory crosses by file descriptor, or not at all.
 func TestPIDNamespaces(t *testing.T) {
+	t.Parallel()
 	unshare, err := exec.LookPath("unshare")
 	if err != nil || os.Geteuid() != 0 {
 		testenv.Skip(t, "pidns", "needs root and unshare, to make a PID namespace")
@@ -337,6 +346,7 @@ func TestPIDNamespaces(t *testing.T) {
 // TestTwoGPUs has producer and consumer on different devices, which reach each other
 // or do not.
 func TestTwoGPUs(t *testing.T) {
+	t.Parallel()
 	for peers, want := range map[string]int{"1": exitDone, "0": exitFailed} {
 		l := withDouble(t, "CUDA_DOUBLE_PEERS="+peers)
 		_, addr := l.consumer(t, "--gpu-device", "1")
