@@ -173,7 +173,7 @@ func alternate(t *testing.T, rounds int, link []string, p plain, args ...string)
 copy() { RUN_KVBENCH_COPY="$PLAIN" "$1" >$dir/copy.$i || exit; }
 i=0
 while copy "$1"; [ $i -lt $rounds ]; do "$@" --out $dir/$i.json || exit; i=$((i + 1)); done`
-	server := with([]string{"sh", "-c", `RUN_KVBENCH_COPY=serve "$0" & exec "$0" "$@"`}, self(t, "consumer", "--listen", "10.77.0.2:9400", "--token", "t")...)
+	server := with([]string{"sh", "-c", `RUN_KVBENCH_COPY=serve "$0" & exec "$0" "$@"`}, self(t, "consumer", "--listen", "10.77.0.2:9400", "--token", "t", "--max-sessions", "2")...)
 	client := with([]string{"sh", "-c", turns, dir, fmt.Sprint(rounds)}, self(t, with([]string{"producer", "--connect", "10.77.0.2:9400", "--token", "t"}, args...)...)...)
 	line := append(with(link, "--"), append(append(server, "--"), client...)...)
 	launch{env: []string{fmt.Sprintf("PLAIN=%d %d %d %v", p.streams, p.bytes, p.requests, p.pause)}}.

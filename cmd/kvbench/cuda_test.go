@@ -317,7 +317,7 @@ func TestPIDNamespaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	unshared := func(l launch) (addr string) {
-		p := l.startProgram(t, unshare, "--pid", "--fork", "--kill-child", self, "consumer", "--listen", "127.0.0.1:0")
+		p := l.startProgram(t, unshare, "--pid", "--fork", "--kill-child", self, "consumer", "--listen", "127.0.0.1:0", "--max-sessions", "4") // an earlier run may still be ending
 		addr, _ = listeningOn(p.stdout.await(t, "listening on"))
 		return addr
 	}
@@ -349,7 +349,7 @@ func TestTwoGPUs(t *testing.T) {
 	t.Parallel()
 	for peers, want := range map[string]int{"1": exitDone, "0": exitFailed} {
 		l := withDouble(t, "CUDA_DOUBLE_PEERS="+peers)
-		_, addr := l.consumer(t, "--gpu-device", "1")
+		_, addr := l.consumer(t, "--gpu-device", "1", "--max-sessions", "2") // the first run may still be ending
 		for _, direction := range []string{"push", "pull"} {
 			out := filepath.Join(t.TempDir(), "run.json")
 			got := l.start(t, with(with([]string{"producer", "--connect", addr, "--direction", direction, "--out", out}, small...), "--transport", "cuda")...).end(patience)
