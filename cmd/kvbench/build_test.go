@@ -113,7 +113,7 @@ func TestStatic(t *testing.T) {
 	launch{}.startProgram(t, program, append([]string{"loopback"}, small...)...).end(patience).want(t, exitDone)
 }
 
-// TestWithoutBinding: a build without cgo says what it lacks.
+// TestWithoutBinding: a build without cgo reports that it has neither UCX nor a CUDA driver.
 func TestWithoutBinding(t *testing.T) {
 	program := withoutC(t)
 	run := func(args ...string) output { return launch{}.startProgram(t, program, args...).end(patience) }
@@ -121,4 +121,5 @@ func TestWithoutBinding(t *testing.T) {
 	if v := run("version").stdout; !strings.Contains(v, "transport rdma:") || !strings.Contains(v, "built without ucx") {
 		t.Errorf("version says:\n%s", v)
 	}
+	withoutCUDA(t, program)
 }

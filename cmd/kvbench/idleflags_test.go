@@ -109,6 +109,7 @@ func TestIdleFlagsOfTheEnvironment(t *testing.T) {
 // TestLongArrivals: a run that will wait for hours for its requests to arrive says so
 // before it does, and one that will not says nothing.
 func TestLongArrivals(t *testing.T) {
+	t.Parallel()
 	p := start(t, with(append([]string{"loopback"}, tiny...), "--rate", "1/h")...)
 	says := p.stderr.await(t, "to arrive")
 	for _, part := range []string{"20 requests at 1/h", "20h0m0s", "--rate", "--requests", "--duration"} {
@@ -129,7 +130,8 @@ func TestLongArrivals(t *testing.T) {
 // TestNoLink: over a device without a rate, such as lo, what describes a link is said
 // to have had no effect.
 func TestNoLink(t *testing.T) {
-	_, addr := consumer(t)
+	t.Parallel()
+	_, addr := consumer(t, "--max-sessions", "3") // an earlier run may still be ending
 	got := produce(t, addr, "--mtu", "9000", "--alpha", "1e-5")
 	got.want(t, exitDone, "no effect of --mtu, --alpha:", "--link")
 	for _, args := range [][]string{nil, {"--link", "100gbe", "--mtu", "9000"}} {

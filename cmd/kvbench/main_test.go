@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -261,36 +260,6 @@ func (o output) rows(t *testing.T) []map[string]any {
 
 // within reports whether got is want to a share.
 func within(got, want, share float64) bool { return got >= want*(1-share) && got <= want*(1+share) }
-
-// oneOfSix gives a measurement six tries to agree with the truth, further and
-// further apart: on a busy machine whatever shapes or carries the data is late for a
-// while at times, and what it lost then no measurement can find. A model that is wrong
-// fails all six, and says how much of the time the host did not give this machine.
-func oneOfSix(t *testing.T, try func(i int) (wrong string)) {
-	t.Helper()
-	var wrong []string
-	for i := range 6 {
-		time.Sleep(time.Duration(i) * 2 * time.Second)
-		began, before := time.Now(), stolen()
-		w := try(i)
-		if w == "" {
-			return
-		}
-		wrong = append(wrong, fmt.Sprintf("%s (%.1f s, of which the host kept %.2f s from %d CPUs)", w, time.Since(began).Seconds(), (stolen()-before).Seconds(), runtime.NumCPU()))
-	}
-	t.Error(strings.Join(wrong, "\n"))
-}
-
-// stolen is the time that a virtual machine's CPUs had work and were not run, all of
-// them together, since it started: "steal" of Linux's /proc/stat, in 1/100 s; 0 elsewhere.
-func stolen() time.Duration {
-	stat, _ := os.ReadFile("/proc/stat")
-	if f := strings.Fields(string(stat)); len(f) > 8 && f[0] == "cpu" {
-		ticks, _ := strconv.Atoi(f[8])
-		return time.Duration(ticks) * 10 * time.Millisecond
-	}
-	return 0
-}
 
 // markOf names a test in the environment of its processes.
 func markOf(t *testing.T) string { return fmt.Sprintf("%d/%s", os.Getpid(), t.Name()) }

@@ -153,9 +153,9 @@ func TestPredictTransport(t *testing.T) {
 	kvbench(t, "predict", "--link", "ib-ndr", "--transport", "rdma").want(t, exitUsage, "no Ethernet")
 	kvbench(t, "predict", "--transport", "cuda").want(t, exitUsage, "add --link, such as nvlink4")
 	kvbench(t, "predict", "--transport", "rdma", "--framing", "off").want(t, exitUsage, "leave one of the two out")
-	launch{env: []string{"KVBENCH_TRANSPORT=cuda"}}.start(t, "predict").end(promptly).want(t, exitDone)
+	launch{env: []string{"KVBENCH_TRANSPORT=cuda"}}.start(t, "predict").end(patience).want(t, exitDone)
 	for _, v := range []string{"KVBENCH_OVERLAP=layer", "KVBENCH_SAVED=20%", "KVBENCH_PREFILL=auto"} { // meant for runs
-		launch{env: []string{v}}.start(t, "predict").end(promptly).want(t, exitDone)
+		launch{env: []string{v}}.start(t, "predict").end(patience).want(t, exitDone)
 	}
 	kvbench(t, "predict", "--overlap", "layer").want(t, exitUsage, "need the prefill")
 	kvbench(t, "predict", "--fit", calibratedRun(t, steady), "--transport", "rdma").want(t, exitUsage, "no effect on a fit")

@@ -10,6 +10,7 @@ import (
 // that it is an estimate and of what. LLaMA-2-70B at 1024 and 2048 tokens is
 // 141.56e12 and 285.87e12 operations; one layer is moved.
 func TestLoopbackPrefillAuto(t *testing.T) {
+	t.Parallel()
 	out := filepath.Join(t.TempDir(), "run.json")
 	got := start(t, "loopback", "--model", "llama-2-70b", "--layers", "0", "--context", "1K,2K", "--requests", "2", "--warmup", "0", "--calibrate", "off",
 		"--overlap", "layer", "--prefill", "auto", "--gpu", "h100", "--gpus", "8", "--out", out).end(patience)

@@ -37,6 +37,7 @@ func calibrationOf(t *testing.T, lane string) string {
 // TestCalibrationReused: an earlier calibration serves a run over the same lane,
 // with a note of what else differs, and no other.
 func TestCalibrationReused(t *testing.T) {
+	t.Parallel()
 	run := func(file string, args ...string) output {
 		args = append([]string{"loopback", "--model", "qwen3-0.6b", "--context", "16", "--requests", "3", "--calibrate", file}, args...)
 		return start(t, args...).end(patience)
