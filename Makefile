@@ -55,7 +55,7 @@ test-full: setup
 # The model against links whose truth is known: shaped pairs of network
 # namespaces. Needs root; takes about five minutes.
 test-model: setup
-	$(gotestsum) -count 1 -timeout 40m -tags "full,$(TAGS)" -run Shaped ./cmd/kvbench
+	$(gotestsum) -count 1 -timeout 40m -tags "full,timing,$(TAGS)" -run Shaped ./cmd/kvbench
 
 # Every check on Soft-RoCE, each in a virtual machine of its own; installs qemu and UCX on
 # Debian. Takes about a quarter of an hour.

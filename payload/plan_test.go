@@ -1,10 +1,11 @@
 package payload
 
 import (
-	"kvbench/internal/testenv"
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"kvbench/internal/testenv"
 )
 
 // planSpecs are small requests that together meet every layout, format and cut.
