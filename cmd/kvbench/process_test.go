@@ -157,6 +157,7 @@ func tinyDisk(t *testing.T) string {
 
 // TestFullDisk: a run is too dear to lose to a full disk.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	dir, elsewhere := tinyDisk(t), t.TempDir()
 	l := launch{env: []string{"TMPDIR=" + elsewhere}}
 	got := l.start(t, with(append([]string{"loopback"}, small...), "--out", filepath.Join(dir, "run.json"))...).end(patience)
@@ -179,6 +180,7 @@ func TestFullDisk(t *testing.T) {
 
 // TestNoDisk: where nothing can be written at all the table is still there.
 func TestNoDisk(t *testing.T) {
+	t.Parallel()
 	dir := tinyDisk(t)
 	l := launch{env: []string{"TMPDIR=" + dir}}
 	got := l.start(t, with(append([]string{"loopback"}, small...), "--out", filepath.Join(dir, "run.json"))...).end(patience)
@@ -190,6 +192,7 @@ func TestNoDisk(t *testing.T) {
 
 // TestReadOnlyDirectory is found before the run.
 func TestReadOnlyDirectory(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o555); err != nil {
 		t.Fatal(err)
@@ -207,6 +210,7 @@ func TestReadOnlyDirectory(t *testing.T) {
 
 // TestResultReplaces: an older result is there until the new one is whole.
 func TestResultReplaces(t *testing.T) {
+	t.Parallel()
 	out := filepath.Join(t.TempDir(), "run.json")
 	if err := os.WriteFile(out, []byte("older"), 0o644); err != nil {
 		t.Fatal(err)

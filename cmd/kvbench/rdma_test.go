@@ -64,6 +64,7 @@ func TestRDMALoopback(t *testing.T) {
 	belongs := map[string][]string{"shm": {"posix", "sysv", "cma"}, "tcp": {"tcp"}}
 	for _, c := range overUCX {
 		t.Run(c.lane+" "+c.op, func(t *testing.T) {
+			t.Parallel()
 			out := filepath.Join(t.TempDir(), "run.json")
 			args := with(with([]string{"loopback", "--verify", "full", "--out", out}, small...), laneFlags(c.lane, c.op, c.direction)...)
 			start(t, args...).end(patience).want(t, exitDone)
@@ -121,6 +122,7 @@ func TestRDMAOtherEnvironment(t *testing.T) {
 		{"posix", "", "pull", "get emulated by active messages"},
 	} {
 		t.Run(fmt.Sprintf("%q %q %s", c.consumer, c.producer, c.direction), func(t *testing.T) {
+			t.Parallel()
 			environment := func(tls string) (l launch) {
 				if tls != "" {
 					l.env = []string{"UCX_TLS=" + tls}
@@ -156,6 +158,7 @@ func TestRDMAWrongLane(t *testing.T) {
 			[]string{"no such lane", "on device nosuch0", "kvbench devices"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			fails(t, launch{env: c.env}, c.args, c.says)
 		})
 	}

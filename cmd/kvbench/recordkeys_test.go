@@ -63,6 +63,7 @@ func TestEveryKeyIsDescribed(t *testing.T) {
 		{"cuda", "--context 16 --requests 3 --transport cuda --calibrate off", double},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			out := filepath.Join(t.TempDir(), "run.json")
 			c.how(t).start(t, append([]string{"loopback", "--model", "qwen3-0.6b", "--warmup", "0", "--out", out}, strings.Fields(c.flags)...)...).end(patience).want(t, exitDone)
 			b, err := os.ReadFile(out)
