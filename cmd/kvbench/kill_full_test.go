@@ -17,7 +17,7 @@ import (
 
 var seed = flag.Uint64("seed", 0, "of the random moments at which processes are killed; 0 draws one")
 
-// moments draws random moments, whose seed a failure tells.
+// moments draws random moments and logs their seed.
 func moments(t *testing.T) func(most time.Duration) time.Duration {
 	s := *seed
 	if s == 0 {
@@ -60,7 +60,7 @@ func killConsumerAfter(t *testing.T, at time.Duration, lane, args []string) {
 // TestKillAtRandom kills one of the two processes at a random moment.
 func TestKillAtRandom(t *testing.T) {
 	moment := moments(t)
-	serving, addr := consumer(t) // of which producers are killed
+	serving, addr := consumer(t) // it outlives the producers
 	for i := range 40 {
 		direction := []string{"push", "pull"}[i%2]
 		at := moment(most)

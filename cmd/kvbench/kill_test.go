@@ -23,8 +23,8 @@ const killed = -1
 // mid is a transfer in the middle of the second request.
 const mid = layers + layers/2
 
-// pointsOf lists the points at which a side is killed, in the order in which a run in the
-// direction reaches them.
+// pointsOf lists the points at which a side is killed, in the order of a run in the
+// given direction.
 func pointsOf(side, direction string) (points []point) {
 	names := []point{{name: "dial", n: 1}, {name: "register", n: 1}}
 	if side == "consumer" {
@@ -41,7 +41,7 @@ func pointsOf(side, direction string) (points []point) {
 	return points
 }
 
-// workload is one that has not ended when the point is reached.
+// workload returns the flags of a run that does not end before the point.
 func (p point) workload() []string {
 	if p.name == "close" {
 		return small
@@ -67,7 +67,7 @@ func wholeOrMarked(t *testing.T, path string) {
 	kvbench(t, "check", path).want(t, exitFailed, "ended early")
 }
 
-// survives checks a consumer whose producer was killed: it serves on, and there is no
+// survives checks a consumer after its producer was killed: it serves on, and there is no
 // result of the run that was cut off.
 func survives(t *testing.T, serving *process, addr, out string, lane ...string) {
 	t.Helper()
@@ -82,8 +82,8 @@ func survives(t *testing.T, serving *process, addr, out string, lane ...string) 
 	goesOn(t, addr, lane...)
 }
 
-// gaveUp checks a producer whose consumer was killed: it returns in time, with an error,
-// and leaves nothing that is half written.
+// gaveUp checks a producer after its consumer was killed: it returns in time, with an
+// error, and leaves nothing that is half written.
 func gaveUp(t *testing.T, p *process, out string) {
 	t.Helper()
 	p.end(testenv.Slowdown*10*time.Second).want(t, exitFailed)
@@ -94,7 +94,7 @@ func gaveUp(t *testing.T, p *process, out string) {
 	noneLeft(t)
 }
 
-// hadAll checks a producer whose consumer was killed when the run was done.
+// hadAll checks a producer after its consumer was killed when the run was done.
 func hadAll(t *testing.T, p *process, out string) {
 	t.Helper()
 	p.end(testenv.Slowdown*10*time.Second).want(t, exitDone)
@@ -205,7 +205,7 @@ func TestKillAtMessages(t *testing.T) {
 		}
 		t.Run(direction, func(t *testing.T) {
 			t.Parallel()
-			serving, addr := consumer(t) // whose producers are killed
+			serving, addr := consumer(t) // it outlives the producers
 			for j, m := range messages {
 				if !testenv.Full && m.kind != "joined" && m.kind != "request" && j%2 != i {
 					continue
@@ -288,7 +288,7 @@ func TestKillLoopback(t *testing.T) {
 			})
 		}
 	}
-	// What the consumer does before its first point: loopback waits for its address.
+	// Before its first point the consumer listens for a producer.
 	t.Run("consumer before a point", func(t *testing.T) {
 		t.Parallel()
 		out := filepath.Join(t.TempDir(), "run.json")

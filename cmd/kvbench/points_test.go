@@ -15,9 +15,9 @@ import (
 	"kvbench/transport/tcp"
 )
 
-// A point is a call of the transport in one of the two processes of a run. When the
-// process has made the call for the n-th time, it acts: it kills itself there, or
-// announces on standard error that it is there, so that a test need not guess when.
+// A point is a call of the transport in one of the two processes of a run. At the n-th
+// such call the process acts: it kills itself, or announces the point on standard error,
+// so that a test need not guess when it is there.
 //
 //	listen      Listen returned
 //	dial        Dial or DialTarget returned
@@ -59,8 +59,8 @@ func (p *process) reached(t *testing.T, at point) {
 	p.stderr.await(t, fmt.Sprintf("[%v]", at))
 }
 
-// pointed returns the transports of host memory, which act at the point that the
-// environment names if it is of this command's side.
+// pointed returns the transports of host memory. If the point in spec is on the side of
+// this command, they act at it.
 func pointed(ctx context.Context, spec string, command string) []transport.Transport {
 	f := strings.Fields(spec)
 	n, err := strconv.ParseInt(f[2], 10, 64)
@@ -162,8 +162,8 @@ func (p pointedListener) AcceptInitiator(ctx context.Context) (transport.Initiat
 	return pointedInitiator{in, p.watch}, err
 }
 
-// allocate makes memory as the endpoint would without a point: UCX's own moves by other
-// operations than the host's.
+// allocate returns memory of the endpoint's own making if it makes any: UCX moves its own
+// memory by other operations than the host's.
 func allocate(e transport.Endpoint, size int64) (transport.Memory, error) {
 	if a, ok := e.(transport.Allocator); ok {
 		return a.Allocate(size)

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestStopped: a producer that stands still, whose sockets stay open, does not hold the
-// consumer's place for ever. Going on, it hears why it lost it. Package bench has the same
-// in virtual time.
+// TestStopped: a stopped producer keeps its sockets open, and yet does not occupy the
+// consumer for ever. Once it goes on, it receives the reason. Package bench proves the
+// same in virtual time.
 func TestStopped(t *testing.T) {
 	for _, direction := range []string{"push", "pull"} {
 		t.Run(direction, func(t *testing.T) {

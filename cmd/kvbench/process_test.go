@@ -102,8 +102,8 @@ func TestInterruptEarly(t *testing.T) {
 	}
 }
 
-// TestSecondInterrupt ends what the first has not: here a consumer whose data connection
-// does not end.
+// TestSecondInterrupt: a second interrupt ends a process that the first has not ended,
+// here a consumer that hangs while it closes a data connection.
 func TestSecondInterrupt(t *testing.T) {
 	t.Parallel()
 	at, under := point{"consumer", "close", 1}, afterRequests(1, "push")
@@ -113,8 +113,8 @@ func TestSecondInterrupt(t *testing.T) {
 	p.signal(syscall.SIGSTOP)
 	serving.signal(os.Interrupt)
 	serving.reached(t, at)
-	// The first has taken effect, though perhaps not yet as far as that the next is
-	// left to the system.
+	// The first interrupt has cancelled the run. The default action is restored at the same
+	// time but in another goroutine, so the second may come too early and is repeated.
 	for ended := false; !ended; {
 		serving.signal(os.Interrupt)
 		select {

@@ -46,7 +46,7 @@ func newRelay(t *testing.T, consumer, from, kind string, n int) *relay {
 		var both sync.WaitGroup
 		pass := func(side string, from_, to net.Conn) {
 			both.Go(func() {
-				// The end of one side is the end of both: a relay is not there to be seen.
+				// As without a relay, each side sees the end of the other.
 				defer from_.Close()
 				defer to.Close()
 				left := n
