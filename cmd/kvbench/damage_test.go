@@ -133,6 +133,7 @@ func TestDamageIsFound(t *testing.T) {
 		{"none", "push", "full", exitDone, "consumer"},
 	} {
 		t.Run(strings.Join([]string{c.how, c.direction, c.verify}, " "), func(t *testing.T) {
+			t.Parallel()
 			broken := launch{env: []string{damage + "=" + c.how}}
 			consumers, producers := launch{}, broken
 			if c.broken == "consumer" {
@@ -162,13 +163,14 @@ func TestDamageIsFound(t *testing.T) {
 				t.Errorf("check of the record: status %d\n%s%s", again.status, again.stdout, again.stderr)
 			}
 			serving.stderr.await(t, "data arrived wrong")
-			produce(t, addr, "--verify", "none").want(t, exitDone)
+			kvbench(t, with([]string{"producer", "--connect", addr, "--verify", "none"}, small...)...).want(t, exitDone)
 		})
 	}
 }
 
 // TestDamageInLoopback: the status comes through where both processes are kvbench's own.
 func TestDamageInLoopback(t *testing.T) {
+	t.Parallel()
 	broken := launch{env: []string{damage + "=middle"}}
 	got := broken.start(t, with(with([]string{"loopback"}, small...), "--verify", "full")...).end(patience)
 	got.want(t, exitCorrupt, "data arrived wrong", "damaged between its stamps")

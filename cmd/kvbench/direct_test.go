@@ -32,6 +32,7 @@ func overReachable(t *testing.T, sides string) launch {
 func TestDirectLoopback(t *testing.T) {
 	for op, direction := range map[string]string{"put": "push", "get": "pull"} {
 		t.Run(direction, func(t *testing.T) {
+			t.Parallel()
 			out := filepath.Join(t.TempDir(), "run.json")
 			args := with(with([]string{"loopback", "--memory", "cuda:1", "--verify", "full", "--out", out}, small...), laneFlags("shm", op, direction)...)
 			got := overReachable(t, "both").start(t, args...).end(patience)
@@ -68,6 +69,7 @@ func TestStagedForAReason(t *testing.T) {
 		"messages":          {"both", "am", "active messages are put in place by a CPU"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			out := filepath.Join(t.TempDir(), "run.json")
 			args := with(with([]string{"loopback", "--memory", "cuda:0", "--verify", "full", "--out", out}, small...), laneFlags("shm", c.op, "push")...)
 			got := overReachable(t, c.sides).start(t, args...).end(patience)

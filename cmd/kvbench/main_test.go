@@ -23,7 +23,8 @@ import (
 // The test binary is kvbench too, when it is started with asKVBench set: tests
 // run real processes, and loopback finds its own program as it does in a build.
 // With damage set, those processes move data over a broken TCP transport; with direct
-// set, UCX takes the test double's GPU memory for the host's.
+// set, UCX takes the test double's GPU memory for the host's; with pointVar set, they act
+// at a point of the protocol.
 const (
 	asKVBench = "RUN_KVBENCH"
 	damage    = "RUN_KVBENCH_DAMAGE"
@@ -33,15 +34,21 @@ const (
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asKVBench) != "" {
-		if how := os.Getenv(damage); how != "" {
-			a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, transports: damaged(how)}
-			os.Exit(a.run(untilSignal(), os.Args[1:]))
+		how, sides, at := os.Getenv(damage), os.Getenv(direct), os.Getenv(pointVar)
+		if how+sides+at == "" {
+			main()
 		}
-		if sides := os.Getenv(direct); sides != "" {
-			a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, transports: directly(sides, os.Args[1])}
-			os.Exit(a.run(untilSignal(), os.Args[1:]))
+		ctx := untilSignal()
+		a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr}
+		switch {
+		case how != "":
+			a.transports = damaged(how)
+		case sides != "":
+			a.transports = directly(sides, os.Args[1])
+		default:
+			a.transports = pointed(ctx, at, os.Args[1])
 		}
-		main()
+		os.Exit(a.run(ctx, os.Args[1:]))
 	}
 	// A process that was meant to be kvbench but is not marked as it would run these
 	// tests, which start further processes: without end.
@@ -51,9 +58,9 @@ func TestMain(m *testing.M) {
 	}
 	// From here on, whatever starts this binary means kvbench.
 	os.Setenv(asKVBench, "1")
-	// From here on every child of this process is kvbench. One that took itself for
-	// a test would run all of them, and they more of it.
-	os.Setenv(asKVBench, "1")
+	// The race detector lets a process sleep for a second at its end, so that other
+	// threads can print their reports. Each process of these tests would.
+	os.Setenv("GORACE", strings.TrimSpace(os.Getenv("GORACE")+" atexit_sleep_ms=0"))
 	// Flags that a developer keeps in the environment are not part of a test.
 	for _, v := range os.Environ() {
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "KVBENCH_") && name != testenv.RequireVar {
@@ -74,7 +81,7 @@ type output struct {
 // kvbench runs a command line inside this process.
 func kvbench(t *testing.T, args ...string) output {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
 	status := run(ctx, args, strings.NewReader(""), &stdout, &stderr)
@@ -170,8 +177,9 @@ func (p *process) end(within time.Duration) output {
 	return output{p.cmd.ProcessState.ExitCode(), p.stdout.text(), p.stderr.text()}
 }
 
-// patience bounds what is not itself under test.
-const patience = 30 * time.Second
+// patience bounds what is not itself under test. A run takes a second under the race
+// detector, and ten times that on a busy machine; what hangs takes for ever.
+const patience = 2 * time.Minute
 
 // lines collects what a process writes and lets a test wait for a line of it.
 type lines struct {

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"kvbench/internal/hostinfo"
 	"kvbench/internal/testenv"
@@ -65,6 +64,7 @@ func TestRDMALoopback(t *testing.T) {
 	belongs := map[string][]string{"shm": {"posix", "sysv", "cma"}, "tcp": {"tcp"}}
 	for _, c := range overUCX {
 		t.Run(c.lane+" "+c.op, func(t *testing.T) {
+			t.Parallel()
 			out := filepath.Join(t.TempDir(), "run.json")
 			args := with(with([]string{"loopback", "--verify", "full", "--out", out}, small...), laneFlags(c.lane, c.op, c.direction)...)
 			start(t, args...).end(patience).want(t, exitDone)
@@ -122,6 +122,7 @@ func TestRDMAOtherEnvironment(t *testing.T) {
 		{"posix", "", "pull", "get emulated by active messages"},
 	} {
 		t.Run(fmt.Sprintf("%q %q %s", c.consumer, c.producer, c.direction), func(t *testing.T) {
+			t.Parallel()
 			environment := func(tls string) (l launch) {
 				if tls != "" {
 					l.env = []string{"UCX_TLS=" + tls}
@@ -157,6 +158,7 @@ func TestRDMAWrongLane(t *testing.T) {
 			[]string{"no such lane", "on device nosuch0", "kvbench devices"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			fails(t, launch{env: c.env}, c.args, c.says)
 		})
 	}
@@ -210,59 +212,4 @@ func TestRDMAUsage(t *testing.T) {
 			kvbench(t, with(append([]string{"loopback"}, small...), strings.Fields(c.line)...)...).want(t, exitUsage, c.says...)
 		})
 	}
-}
-
-// TestRDMAKill kills one of the two processes over UCX, at a random moment from
-// before it has connected to the middle of its transfers. UCX can be told that its
-// peer is gone on some lanes only, and 1.13 aborts the process in some of the cases
-// in which an endpoint ends that still has something to send; neither may show.
-func TestRDMAKill(t *testing.T) {
-	needUCX(t)
-	moment := moments(t)
-	const most = testenv.Slowdown * 600 * time.Millisecond
-	for _, c := range overUCX {
-		lane := laneFlags(c.lane, c.op, c.direction)
-		args := with(with(endless, "--verify", "none", "--concurrency", "2"), lane...)
-		at := []time.Duration{moment(most), moment(most), moment(most)}
-		t.Run(c.lane+" "+c.op, func(t *testing.T) {
-			t.Parallel()
-			serving, addr := consumer(t)
-			for _, at := range at[:2] {
-				killProducer(t, serving, addr, at, args)
-				goesOn(t, addr, lane...)
-			}
-			serving.signal(os.Interrupt)
-			serving.end(promptly).want(t, exitDone)
-			killConsumer(t, at[2], args)
-		})
-	}
-}
-
-// killProducer kills a producer some time after its start, and expects its
-// consumer to live on.
-func killProducer(t *testing.T, serving *process, addr string, at time.Duration, args []string) {
-	t.Helper()
-	p := start(t, append([]string{"producer", "--connect", addr}, args...)...)
-	time.Sleep(at)
-	p.signal(os.Kill)
-	p.end(promptly)
-	select {
-	case <-serving.ended:
-		t.Fatalf("the consumer died with the producer that was killed after %v:\n%s", at, serving.stderr.text())
-	default:
-	}
-}
-
-// killConsumer kills a consumer some time after its producer's start, and expects
-// the producer to end within 10 s, with an error.
-func killConsumer(t *testing.T, at time.Duration, args []string) {
-	t.Helper()
-	serving, addr := consumer(t)
-	out := filepath.Join(t.TempDir(), "run.json")
-	p := start(t, append([]string{"producer", "--connect", addr, "--out", out}, args...)...)
-	time.Sleep(at)
-	serving.signal(os.Kill)
-	serving.end(promptly)
-	p.end(testenv.Slowdown*10*time.Second).want(t, exitFailed)
-	wholeOrMarked(t, out)
 }

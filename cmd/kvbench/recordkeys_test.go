@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"kvbench/internal/testenv"
 )
 
 // describedIn says under which headings of docs/results.md the keys of an object are,
@@ -44,16 +46,21 @@ var named = []string{"config", "details.ucx_environment", "details.port_counters
 // TestEveryKeyIsDescribed holds the keys of real records against docs/results.md: none
 // is left out under the heading that it belongs to.
 func TestEveryKeyIsDescribed(t *testing.T) {
+	const probed = "calibrated, with a link"
 	sections := codeOf(t, filepath.Join("..", "..", "docs", "results.md"))
 	double := func(t *testing.T) launch { return withDouble(t) }
 	real := func(*testing.T) launch { return launch{} }
 	shm := func(t *testing.T) launch { needUCX(t); return launch{env: []string{"UCX_LOG_LEVEL=warn"}} }
+	context := "128"
+	if testenv.Full {
+		context = "512"
+	}
 	for _, c := range []struct {
 		name, flags string
 		how         func(*testing.T) launch
 	}{
-		// Slower than its link, so that more streams are tried; 0.9 MB a layer are enough for that.
-		{"calibrated, with a link", "--context 512 --requests 3 --link 400gbe", real},
+		// Loopback is slower than this link, so the run also tries more streams.
+		{probed, "--context " + context + " --requests 3 --link 400gbe", real},
 		{"a calibration of before", "--context 16 --requests 3 --calibrate " + calibrationOf(t, "tcp/lo"), real},
 		{"open loop", "--context 16 --requests 12 --rate 100/s --calibrate off", real},
 		{"overlap", "--context 16 --requests 3 --overlap layer --prefill 20ms --calibrate off --link 100gbe", real},
@@ -63,6 +70,7 @@ func TestEveryKeyIsDescribed(t *testing.T) {
 		{"cuda", "--context 16 --requests 3 --transport cuda --calibrate off", double},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			out := filepath.Join(t.TempDir(), "run.json")
 			c.how(t).start(t, append([]string{"loopback", "--model", "qwen3-0.6b", "--warmup", "0", "--out", out}, strings.Fields(c.flags)...)...).end(patience).want(t, exitDone)
 			b, err := os.ReadFile(out)
@@ -72,6 +80,9 @@ func TestEveryKeyIsDescribed(t *testing.T) {
 			var record map[string]any
 			if err := json.Unmarshal(b, &record); err != nil {
 				t.Fatal(err)
+			}
+			if _, ok := record["stream_probe"]; !ok && c.name == probed {
+				t.Error("more streams were not tried, so the keys of that are not checked")
 			}
 			for path, keys := range objectsOf(record, "") {
 				headings := headingsOf(path)

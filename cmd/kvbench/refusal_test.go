@@ -54,6 +54,7 @@ func readFrame(r io.Reader) (string, error) {
 // TestRefusals: each ends within seconds with a message that says what to do,
 // and the consumer goes on serving.
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	serving, addr := consumer(t, "--token", "right-token", "--max-memory", "8MiB")
 	refused := func(args ...string) output {
 		return start(t, with(append([]string{"producer", "--connect", addr}, small...), args...)...).end(promptly)
@@ -148,12 +149,14 @@ func TestNobodyThere(t *testing.T) {
 
 // TestPortTaken: two consumers cannot have one port.
 func TestPortTaken(t *testing.T) {
+	t.Parallel()
 	_, addr := consumer(t)
 	start(t, "consumer", "--listen", addr).end(promptly).want(t, exitFailed, "address already in use", "--listen")
 }
 
 // TestBusy: a consumer serves one run at a time unless told otherwise.
 func TestBusy(t *testing.T) {
+	t.Parallel()
 	serving, addr := consumer(t)
 	first := start(t, with([]string{"producer", "--connect", addr}, endless...)...)
 	serving.stderr.await(t, "tcp push")
@@ -171,10 +174,17 @@ func TestBusy(t *testing.T) {
 }
 
 // goesOn checks that a consumer serves again within seconds of a run that ended badly.
-func goesOn(t *testing.T, addr string, args ...string) {
+// Over a lane of UCX the next producer is a process of its own: UCX may end its process.
+func goesOn(t *testing.T, addr string, lane ...string) {
 	t.Helper()
+	again := func() output {
+		if len(lane) > 0 {
+			return produce(t, addr, lane...)
+		}
+		return kvbench(t, with([]string{"producer", "--connect", addr}, small...)...)
+	}
 	for deadline := time.Now().Add(promptly); ; time.Sleep(20 * time.Millisecond) {
-		got := produce(t, addr, args...)
+		got := again()
 		if got.status == exitDone {
 			return
 		}
@@ -187,6 +197,7 @@ func goesOn(t *testing.T, addr string, args ...string) {
 
 // TestOnce: it ends with the run, whichever way that ended, and not before.
 func TestOnce(t *testing.T) {
+	t.Parallel()
 	serving, addr := consumer(t, "--once", "--token", "a")
 	produce(t, addr, "--token", "b").want(t, exitFailed, "wrong token") // no run
 	produce(t, addr, "--token", "a").want(t, exitDone)
@@ -230,6 +241,7 @@ func outside(t *testing.T) net.IP {
 // TestBeyondLoopback only listens there: a token is made and the producer's
 // command is printed with it.
 func TestBeyondLoopback(t *testing.T) {
+	t.Parallel()
 	host := outside(t).String()
 	for _, listen := range []string{net.JoinHostPort(host, "0"), "0.0.0.0:0"} {
 		p := start(t, "consumer", "--listen", listen)
@@ -256,11 +268,12 @@ func TestBeyondLoopback(t *testing.T) {
 
 // TestStoppedConsumer tells its producer, which keeps what it has.
 func TestStoppedConsumer(t *testing.T) {
+	t.Parallel()
 	serving, addr := consumer(t)
 	out := filepath.Join(t.TempDir(), "run.json")
-	p := start(t, with(append([]string{"producer", "--connect", addr}, endless...), "--out", out)...)
-	serving.stderr.await(t, "tcp push")
-	intoTheRun()
+	at := afterRequests(3, "push")
+	p := at.to(announce).start(t, with(append([]string{"producer", "--connect", addr}, endless...), "--out", out)...)
+	p.reached(t, at)
 	serving.signal(syscall.SIGTERM)
 	serving.end(promptly).want(t, exitDone)
 	p.end(promptly).want(t, exitFailed, "it was stopped")
@@ -336,6 +349,7 @@ func (a *authority) write(name string, der []byte, key *ecdsa.PrivateKey) {
 }
 
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	ours, theirs := newAuthority(t, "ours"), newAuthority(t, "theirs")
 	_, plain := consumer(t)
 	_, secure := consumer(t, append(ours.issue("consumer"), "--token", "t")...)

@@ -50,11 +50,14 @@ func TestConfigIsResolved(t *testing.T) {
 func TestConfigOfRDMA(t *testing.T) {
 	needUCX(t)
 	for direction, want := range map[string]string{"push": "put", "pull": "get"} {
-		out := filepath.Join(t.TempDir(), "run.json")
-		start(t, append(with(append([]string{"loopback"}, small...), "--out", out), "--transport", "rdma", "--lane", "shm", "--direction", direction)...).end(patience).want(t, exitDone)
-		config := readRun(t, out).Config
-		if _, buffers := config["socket-buffer"]; config["rdma-op"] != want || config["lane"] != "shm" || buffers {
-			t.Errorf("%s: %v", direction, config)
-		}
+		t.Run(direction, func(t *testing.T) {
+			t.Parallel()
+			out := filepath.Join(t.TempDir(), "run.json")
+			start(t, append(with(append([]string{"loopback"}, small...), "--out", out), "--transport", "rdma", "--lane", "shm", "--direction", direction)...).end(patience).want(t, exitDone)
+			config := readRun(t, out).Config
+			if _, buffers := config["socket-buffer"]; config["rdma-op"] != want || config["lane"] != "shm" || buffers {
+				t.Errorf("%s: %v", direction, config)
+			}
+		})
 	}
 }
