@@ -110,7 +110,7 @@ type Event struct {
 	Slot   uint32
 	Status int32
 	Kind   Kind
-	_      uint32
+	Look   uint32 // how often the thread had looked for something to do
 }
 
 // Piece is a contiguous part of a transfer. The layout is that of kvb_piece in

@@ -120,7 +120,10 @@ void kvb_thread_doze(struct kvb_thread *t, int fd, int64_t sleep)
 	if (!atomic_load(&t->wake)) {
 		struct pollfd fds[2] = {{.fd = t->wake_fd, .events = POLLIN}, {.fd = fd, .events = POLLIN}};
 		struct timespec limit = {.tv_sec = sleep / 1000000000, .tv_nsec = sleep % 1000000000};
-		ppoll(fds, fd >= 0 ? 2 : 1, &limit, NULL);
+		atomic_fetch_add(&t->dozes, 1);
+		if (ppoll(fds, fd >= 0 ? 2 : 1, &limit, NULL) == 0) {
+			atomic_fetch_add(&t->naps, 1);
+		}
 	}
 	atomic_store(&t->asleep, 0);
 	eventfd_t count;

@@ -25,6 +25,8 @@ struct kvb_thread {
 	struct asked *_Atomic asked;  // what the thread has not begun; NULL: nothing
 	atomic_int wake;       // there is something to look for
 	atomic_int asleep;     // a wake-up needs wake_fd
+	atomic_ullong dozes;   // sleeps that have begun
+	atomic_ullong naps;    // sleeps that lasted until their time was over
 
 	// The thread's own.
 	int leaving;  // it is to end

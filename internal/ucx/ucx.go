@@ -21,6 +21,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -104,7 +105,11 @@ type Worker struct {
 }
 
 // NewWorker makes a worker and its thread.
-func NewWorker(o Options) (*Worker, error) {
+func NewWorker(o Options) (*Worker, error) { return newWorker(o, 0) }
+
+// newWorker is NewWorker with the longest time that a sleep of the thread lasts; 0 is the
+// binding's own.
+func newWorker(o Options, nap time.Duration) (*Worker, error) {
 	if err := ready(); err != nil {
 		return nil, err
 	}
@@ -116,7 +121,7 @@ func NewWorker(o Options) (*Worker, error) {
 	}
 	options := C.struct_kvb_options{
 		settings: arena.settings(o.Settings), setting_count: C.size_t(len(o.Settings)),
-		slots: C.uint32_t(o.Slots), window: C.uint32_t(o.Window), spin: C.int64_t(o.Spin),
+		slots: C.uint32_t(o.Slots), window: C.uint32_t(o.Window), spin: C.int64_t(o.Spin), nap: C.int64_t(nap),
 		processors: copied(&arena, processors), processor_count: C.size_t(len(processors)),
 		bind: C.uintptr_t(o.Bind.Function), bind_to: C.uintptr_t(o.Bind.Context),
 	}
@@ -375,6 +380,19 @@ func (w *Worker) Submit(slot int) { C.kvb_slot_submit(w.w, C.uint32_t(slot)) }
 
 // Moved grows while anything moves. It may be called beside any other.
 func (w *Worker) Moved() uint64 { return uint64(C.kvb_moved(w.w)) }
+
+// counts are what a worker's thread has done since it started.
+type counts struct {
+	looks uint64 // times that it gave UCX a few turns
+	dozes uint64 // sleeps that have begun
+	naps  uint64 // sleeps that lasted until their time was over
+}
+
+// counts may be called beside any other.
+func (w *Worker) counts() counts {
+	c := C.kvb_worker_counts(w.w)
+	return counts{uint64(c.looks), uint64(c.dozes), uint64(c.naps)}
+}
 
 // Describe returns what UCX says of the endpoint and its lanes.
 func (w *Worker) Describe() string {

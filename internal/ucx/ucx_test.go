@@ -6,10 +6,9 @@ import (
 	"bytes"
 	"errors"
 	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -33,17 +32,24 @@ type side struct {
 	*Worker
 	t      *testing.T
 	events chan Event
-	hold   sync.Mutex    // held while no events are to be taken
+	hold   sync.Mutex    // held while no events are to be taken, or put into the channel
 	taken  chan struct{} // closed when no more events are taken
+	idle   bool          // drained
 	mapped []Memory
 }
 
 // newSide makes a worker on lanes with a number of slots.
 func newSide(t *testing.T, lanes string, slots int) *side {
 	t.Helper()
+	return newNapper(t, lanes, slots, 0)
+}
+
+// newNapper is newSide with the longest time that a sleep of the thread lasts.
+func newNapper(t *testing.T, lanes string, slots int, nap time.Duration) *side {
+	t.Helper()
 	s := &side{t: t, events: make(chan Event, 1<<14), taken: make(chan struct{})}
 	var err error
-	s.Worker, err = NewWorker(Options{Settings: []Setting{{"TLS", lanes}, {"MAX_RNDV_RAILS", "1"}}, Slots: slots, Window: 16})
+	s.Worker, err = newWorker(Options{Settings: []Setting{{"TLS", lanes}, {"MAX_RNDV_RAILS", "1"}}, Slots: slots, Window: 16}, nap)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,10 +59,10 @@ func newSide(t *testing.T, lanes string, slots int) *side {
 		for s.Wait() {
 			s.hold.Lock()
 			n := s.Events(events[:])
-			s.hold.Unlock()
 			for _, e := range events[:n] {
 				s.events <- e
 			}
+			s.hold.Unlock()
 		}
 	}()
 	return s
@@ -90,16 +96,29 @@ func (s *side) memory(n int, value byte) (Memory, []byte) {
 	return m, b
 }
 
+// patience is with what takes no time, on a machine that is busy with other things.
+const patience = 30 * time.Second
+
 // next takes the next event.
 func (s *side) next() Event {
 	s.t.Helper()
 	select {
 	case e := <-s.events:
 		return e
-	case <-time.After(10 * time.Second):
-		s.t.Fatal("no event in 10 s")
+	case <-time.After(patience):
+		s.t.Fatalf("no event in %v", patience)
 	}
 	panic("unreachable")
+}
+
+// until waits for a condition that is to come true.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(100 * time.Microsecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in %v: %s", patience, what)
+		}
+	}
 }
 
 // await takes the next event, which must be of a kind.
@@ -141,17 +160,24 @@ func (p *pair) part() {
 		s.Stop()
 	}
 	for _, s := range sides {
-		for e := range s.events { // what came before is of no interest
-			if e.Kind == Idle {
-				break
-			}
-		}
+		s.drain()
 	}
 	var wg sync.WaitGroup
 	for _, s := range sides {
 		wg.Go(s.end)
 	}
 	wg.Wait()
+}
+
+// drain stops a worker, waits until UCX holds nothing and returns what happened before.
+func (s *side) drain() (before []Event) {
+	s.Stop()
+	for !s.idle {
+		e := <-s.events
+		s.idle = e.Kind == Idle
+		before = append(before, e)
+	}
+	return before
 }
 
 // end lets go of everything.
@@ -343,19 +369,16 @@ func TestSlowReader(t *testing.T) {
 		fill(slot, 1)
 		p.a.Submit(slot)
 	}
+	p.b.holdsUp()
+	p.a.hasSeenAll()
 	delivered := make([]bool, slots)
 	sent, unanswered := -1, slots
-	for quiet := false; !quiet; {
-		select {
-		case e := <-p.a.events:
-			if e.Kind == Delivered {
-				delivered[e.Slot] = true
-				unanswered--
-			} else if e.Kind == Local {
-				sent = int(e.Slot)
-			}
-		case <-time.After(500 * time.Millisecond):
-			quiet = true
+	for len(p.a.events) > 0 {
+		if e := <-p.a.events; e.Kind == Delivered {
+			delivered[e.Slot] = true
+			unanswered--
+		} else if e.Kind == Local {
+			sent = int(e.Slot)
 		}
 	}
 	if unanswered == 0 || delivered[sent] || p.b.waiting() != ringSize {
@@ -376,7 +399,7 @@ func TestSlowReader(t *testing.T) {
 			case e.Kind == Violation:
 				violations++
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			t.Fatalf("%d transfers are not acknowledged, %d violations", unanswered, violations)
 		}
 	}
@@ -385,71 +408,103 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// TestSleep: a thread with nothing to do sleeps, and is woken by a call.
-func TestSleep(t *testing.T) {
-	p := connected(t, "sm", 1, 1)
-	time.Sleep(50 * time.Millisecond)
-	before := cpuTime(t, "kvbench-ucx")
-	const idle = time.Second
-	time.Sleep(idle)
-	if used := cpuTime(t, "kvbench-ucx") - before; used > idle/4 {
-		t.Errorf("two idle threads used %v in %v", used, idle)
-	}
-	const calls = 10 // that each find it asleep
-	start := time.Now()
-	for range calls {
-		time.Sleep(5 * time.Millisecond)
-		if _, err := p.a.Address(); err != nil {
-			t.Fatal(err)
+// holdsUp waits until the worker waits for its reader: the ring is full, and the thread
+// sleeps again and again without a look at what the peer sends.
+func (s *side) holdsUp() {
+	s.t.Helper()
+	last := s.counts()
+	until(s.t, "the worker waits for its reader", func() bool {
+		now := s.counts()
+		if s.waiting() < ringSize || now.looks != last.looks {
+			last = now
+			return false
+		}
+		return now.dozes >= last.dozes+3
+	})
+}
+
+// hasSeenAll waits until what a peer has sent that sends no more is in s.events: a few looks
+// find nothing, and the reader is done.
+func (s *side) hasSeenAll() {
+	s.t.Helper()
+	for moved := ^uint64(0); moved != s.Moved(); {
+		moved = s.Moved()
+		for enough := s.counts().looks + 3; s.counts().looks < enough; {
+			if _, err := s.Address(); err != nil { // which wakes it
+				s.t.Fatal(err)
+			}
 		}
 	}
-	// A wake-up that is lost costs up to 100 ms.
-	if took := time.Since(start); took > calls*50*time.Millisecond {
-		t.Errorf("%d calls took %v", calls, took)
+	until(s.t, "the reader takes what there is", func() bool { return s.waiting() == 0 })
+	s.hold.Lock() // it has put that into the channel
+	s.hold.Unlock()
+}
+
+// TestSleep: a thread with nothing to do sleeps, wakes when the time of a sleep is over,
+// looks once and sleeps again.
+func TestSleep(t *testing.T) {
+	p := connected(t, "sm", 1, 1)
+	for name, s := range map[string]*side{"a": p.a, "b": p.b} {
+		naps := func(n uint64) counts {
+			enough := s.counts().naps + n
+			until(t, "it sleeps", func() bool { return s.counts().naps >= enough })
+			return s.counts()
+		}
+		const n = 3
+		before := naps(1) // the last of connecting
+		start := Clock()
+		after := naps(n)
+		took := time.Duration(Clock() - start)
+		// The thread may have been read between two of its counts, at either end.
+		if slept := after.naps - before.naps; after.dozes-before.dozes > slept+1 || after.looks-before.looks > slept+1 {
+			t.Errorf("idle, %s counts %+v and then %+v", name, before, after)
+		}
+		// The first was under way. No sleep ends before its time.
+		if took < (n-1)*100*time.Millisecond {
+			t.Errorf("%d sleeps of %s took %v", n, name, took)
+		}
 	}
 }
 
-// cpuTime is what the threads of a name have used, of clock ticks of 10 ms.
-func cpuTime(t *testing.T, thread string) time.Duration {
-	t.Helper()
-	stats, err := filepath.Glob("/proc/self/task/*/stat")
-	if err != nil || len(stats) == 0 {
-		t.Fatal("no threads in /proc", err)
-	}
-	ticks, found := 0, 0
-	for _, name := range stats {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			continue // it has ended
-		}
-		if !bytes.Contains(b, []byte("("+thread+")")) {
-			continue
-		}
-		found++
-		fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-		for _, field := range fields[11:13] { // utime, stime
-			n, err := strconv.Atoi(field)
+// TestWake: a call wakes a thread that sleeps. This one sleeps for longer than anybody
+// waits, so that a wake-up that is lost is seen.
+func TestWake(t *testing.T) {
+	need(t)
+	s := newNapper(t, "sm", 1, 10*patience)
+	asleep := uint64(0)
+	for i := range 100 {
+		until(t, "it sleeps", func() bool { return s.counts().dozes > asleep })
+		asleep = s.counts().dozes
+		answered := make(chan error, 1)
+		go func() {
+			_, err := s.Address()
+			answered <- err
+		}()
+		select {
+		case err := <-answered:
 			if err != nil {
 				t.Fatal(err)
 			}
-			ticks += n
+		case <-time.After(patience):
+			t.Fatalf("call %d does not wake it", i)
 		}
 	}
-	if found == 0 {
-		t.Fatalf("no thread %s", thread)
+	s.Interrupt()
+	<-s.taken
+	if !s.Free() {
+		t.Error("UCX does not let the worker go")
 	}
-	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
 // TestInterrupt ends a wait that is under way, and one that is to come.
 func TestInterrupt(t *testing.T) {
 	need(t)
 	s := newSide(t, "sm", 1)
-	time.Sleep(10 * time.Millisecond)
+	until(t, "it waits", func() bool { return atomic.LoadUint32((*uint32)(&s.ring.listening)) == 1 })
 	s.Interrupt()
 	select {
 	case <-s.taken:
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("it goes on waiting")
 	}
 	if s.Wait() {
@@ -460,7 +515,6 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// TestRefusedSettings: what UCX does not take is named.
 // TestFewDescriptors: where there are too few for UCX, which would end the process, each
 // call that starts it says so.
 func TestFewDescriptors(t *testing.T) {
@@ -490,6 +544,7 @@ func TestFewDescriptors(t *testing.T) {
 	}
 }
 
+// TestRefusedSettings: what UCX does not take is named.
 func TestRefusedSettings(t *testing.T) {
 	need(t)
 	for _, c := range []struct {

@@ -89,10 +89,11 @@ struct kvb_worker {
 	struct kvb_events events;
 	struct slot *_Atomic submitted;  // newest first
 	atomic_ullong moved;
+	atomic_ullong looks;  // of progress
 
 	// The rest is the thread's.
 	int placed;    // the thread keeps to the processors it was given
-	int64_t spin;  // ns
+	int64_t spin, nap;  // ns
 	ucp_context_h context;
 	ucp_worker_h worker;
 	ucp_ep_h ep;
@@ -133,6 +134,7 @@ int64_t kvb_now(void)
 static void emit(kvb_worker *w, struct kvb_event e)
 {
 	if (!w->stopped) {
+		e.look = (uint32_t)atomic_load_explicit(&w->looks, memory_order_relaxed);
 		kvb_events_put(&w->events, e);
 	}
 }
@@ -773,6 +775,11 @@ static void create(kvb_worker *w, void *arg)
 	}
 }
 
+// nap bounds a sleep, should a wake-up be lost. closing_nap is that of a worker that
+// has been stopped, for as long as either side may wait for the other to end: UCX
+// does not wake a sleeper for all that this takes.
+static const int64_t nap = 100000000, closing_nap = 1000000, closing = 2000000000;
+
 static void serve(kvb_worker *w);
 
 int kvb_worker_new(const struct kvb_options *o, kvb_worker **out, const char **what)
@@ -781,6 +788,7 @@ int kvb_worker_new(const struct kvb_options *o, kvb_worker **out, const char **w
 	w->slot_count = o->slots;
 	w->window = o->window;
 	w->spin = o->spin;
+	w->nap = o->nap > 0 ? o->nap : nap;
 	w->peer_errors = o->peer_errors;
 	w->slots = must(calloc(o->slots, sizeof *w->slots));
 	w->arrivals = must(calloc(o->slots, sizeof *w->arrivals));
@@ -1189,11 +1197,6 @@ static void take_submitted(kvb_worker *w)
 
 // What the thread does.
 
-// nap bounds a sleep, should a wake-up be lost. closing_nap is that of a worker that
-// has been stopped, for as long as either side may wait for the other to end: UCX
-// does not wake a sleeper for all that this takes.
-static const int64_t nap = 100000000, closing_nap = 1000000, closing = 2000000000;
-
 // progress returns once there are events, or was woken, or the time is over. While
 // UCX is busy it gathers events for a while: each hand-over is a switch of threads
 // for somebody, and events carry the time that they happened at.
@@ -1203,6 +1206,7 @@ static ucs_status_t progress(kvb_worker *w, void *unused)
 	const int64_t gathering = 200000;
 	int64_t idle_since = 0;
 	for (;;) {
+		atomic_fetch_add_explicit(&w->looks, 1, memory_order_relaxed);
 		unsigned busy = 0, last = 1;
 		const uint64_t before = w->posted;
 		for (int i = 0; i < turns && w->posted - before < look && (last || w->events.count == 0); i++) {
@@ -1227,7 +1231,7 @@ static ucs_status_t progress(kvb_worker *w, void *unused)
 			continue;
 		}
 		if (kvb_lib.ucp_worker_arm(w->worker) == UCS_OK) {  // else there is something already
-			kvb_thread_doze(&w->thread, w->event_fd, w->stopped && now - w->stopped_at < closing ? closing_nap : nap);
+			kvb_thread_doze(&w->thread, w->event_fd, w->stopped && now - w->stopped_at < closing ? closing_nap : w->nap);
 		}
 		return UCS_OK;
 	}
@@ -1240,7 +1244,7 @@ static void serve(kvb_worker *w)
 	int room = kvb_events_hand_over(&w->events);
 	if (w->worker == NULL || w->resting || w->broken || !room) {
 		// A reader that is behind holds up the peer, as it should.
-		kvb_thread_doze(&w->thread, -1, room ? nap : closing_nap);
+		kvb_thread_doze(&w->thread, -1, room ? w->nap : closing_nap);
 		kvb_thread_woken(&w->thread);
 		return;
 	}
@@ -1259,6 +1263,11 @@ void kvb_wake(kvb_worker *w)
 uint64_t kvb_moved(kvb_worker *w)
 {
 	return atomic_load_explicit(&w->moved, memory_order_relaxed);
+}
+
+struct kvb_counts kvb_worker_counts(kvb_worker *w)
+{
+	return (struct kvb_counts){atomic_load(&w->looks), atomic_load(&w->thread.dozes), atomic_load(&w->thread.naps)};
 }
 
 static ucs_status_t describe(kvb_worker *w, void *arg)

@@ -35,7 +35,7 @@ struct kvb_event {
 	uint32_t slot;
 	int32_t status;  // ucs_status_t
 	uint32_t kind;
-	uint32_t reserved;
+	uint32_t look;   // the low half of the worker's looks when it happened
 };
 
 // Events on their way to the reader, which takes them without a call. Both numbers
@@ -67,9 +67,17 @@ struct kvb_options {
 	uint32_t window;      // operations handed to UCX and not complete at a time
 	int peer_errors;      // ask UCX to notice that the peer is gone
 	int64_t spin;         // ns to look for something to do before sleeping
+	int64_t nap;          // ns that a sleep lasts at most; 0: 100 ms
 	const int *processors;  // that the thread is to keep to, if they are this process's
 	size_t processor_count; // 0: any
 	uintptr_t bind, bind_to; // int (*)(uintptr_t), which binds the thread to a CUDA context; 0: none
+};
+
+// What a worker's thread has done since it started.
+struct kvb_counts {
+	uint64_t looks;  // times that it gave UCX a few turns
+	uint64_t dozes;  // sleeps that have begun
+	uint64_t naps;   // sleeps that lasted until their time was over
 };
 
 struct kvb_memory {
@@ -153,6 +161,7 @@ void kvb_slot_submit(kvb_worker *w, uint32_t slot);
 // These return at once, too. kvb_wake has the thread look for something to do.
 void kvb_wake(kvb_worker *w);
 uint64_t kvb_moved(kvb_worker *w);  // grows while anything moves
+struct kvb_counts kvb_worker_counts(kvb_worker *w);
 
 // kvb_describe returns what UCX says of the endpoint, to be freed, or NULL.
 char *kvb_describe(kvb_worker *w);

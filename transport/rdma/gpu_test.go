@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"kvbench/internal/cudadrv"
 	"kvbench/internal/cudadrv/testdouble"
@@ -26,7 +25,7 @@ func TestGPUConformance(t *testing.T) {
 }
 
 // gpuConfig is of connections that move GPU memory on a lane that is here.
-var gpuConfig = transport.Config{Lane: "tcp", Memory: transport.CUDAMemory, PeerTimeout: 5 * time.Second}
+var gpuConfig = transport.Config{Lane: "tcp", Memory: transport.CUDAMemory}
 
 // need skips where there is no test double, or no UCX.
 func need(t *testing.T) {

@@ -29,7 +29,7 @@ func needUCX(t *testing.T) {
 // socket of a peer that says what it likes.
 func sockets(t *testing.T) (*rendezvous.Conn, net.Conn) {
 	t.Helper()
-	l, err := rendezvous.Listen(t.Context(), "127.0.0.1:0", "", 5*time.Second)
+	l, err := rendezvous.Listen(t.Context(), "127.0.0.1:0", "", patience)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func say(t *testing.T, c net.Conn, v any) {
 // heard reads a frame.
 func heard(t *testing.T, c net.Conn) (m message) {
 	t.Helper()
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(patience))
 	var size [4]byte
 	if _, err := c.Read(size[:]); err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func TestSocket(t *testing.T) {
 			}
 			select {
 			case <-conn.closing:
-			case <-time.After(10 * time.Second):
+			case <-time.After(patience):
 				t.Fatal("the connection goes on")
 			}
 			if c.want != nil && !errors.Is(conn.Err(), c.want) {
@@ -356,7 +356,7 @@ func TestTwoInitiators(t *testing.T) {
 			})
 			select {
 			case <-b.dead:
-			case <-time.After(10 * time.Second):
+			case <-time.After(patience):
 				t.Fatal("a notice at an initiator is let pass")
 			}
 			if !errors.Is(b.Err(), transport.ErrProtocol) {
@@ -372,7 +372,7 @@ func TestTwoInitiators(t *testing.T) {
 // twoInitiators are connected to one another.
 func twoInitiators(t *testing.T, lane string) (a, b *initiator) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cfg := transport.Config{Lane: lane, MaxOutstanding: 2}
 	l, err := New().Listen(ctx, cfg)
@@ -425,7 +425,7 @@ func TestOddHellos(t *testing.T) {
 			dialled := make(chan error, 1)
 			go func() {
 				var answer hello
-				_, err := rendezvous.Dial(t.Context(), l.Address(), "", rendezvous.Initiator, c.hello, &answer, 10*time.Second)
+				_, err := rendezvous.Dial(t.Context(), l.Address(), "", rendezvous.Initiator, c.hello, &answer, patience)
 				dialled <- err
 			}()
 			if _, err := l.AcceptTarget(t.Context()); err == nil {

@@ -59,7 +59,7 @@ func ended(t *testing.T, c *connection) error {
 	t.Helper()
 	select {
 	case <-c.dead:
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the connection goes on")
 	}
 	return transport.Ended(c.Err())

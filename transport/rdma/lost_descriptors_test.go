@@ -5,11 +5,13 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"kvbench/internal/testenv"
 	"kvbench/transport"
 )
 
@@ -43,29 +45,31 @@ func TestLostDescriptors(t *testing.T) {
 	}
 }
 
-// losesNothing loses a peer a few times over and counts. Now and then UCX gives up on one
-// of them as well, which is another matter.
+// losesNothing loses a peer a few times over and counts. Once in a few hundred times UCX
+// gives up on one of them as well, which is another matter: two of those are let pass.
 func losesNothing(t *testing.T, w wayToLose, lose func(*testing.T, transport.Listener, wayToLose) *engine) {
-	l, err := New().Listen(t.Context(), transport.Config{Lane: w.lane, Operation: w.operation, MaxOutstanding: 64})
+	l, err := New().Listen(t.Context(), transport.Config{Lane: w.lane, Operation: w.operation, MaxOutstanding: 64, PeerTimeout: never})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
 	lose(t, l, w) // what the process opens once and keeps
-	const peers, most = 4, 20
-	counted := 0
-	for i := 0; i < most && counted < peers; i++ {
+	peers, gaveUp := 2, 0
+	if testenv.Full {
+		peers = 10
+	}
+	for counted := 0; counted < peers; {
 		before := descriptors(t)
 		if lose(t, l, w).state == retired {
+			if gaveUp++; gaveUp > 2 {
+				t.Fatalf("UCX gave up on %d peers that were killed, and not on %d", gaveUp, counted)
+			}
 			continue
 		}
 		counted++
 		if now := descriptors(t); len(now) != len(before) {
 			t.Errorf("%d file descriptors after a peer was killed, %d before:\n%s", len(now), len(before), strings.Join(now, "\n"))
 		}
-	}
-	if counted < peers {
-		t.Errorf("the workers of %d of %d peers that were killed stay", most-counted, most)
 	}
 }
 
@@ -89,13 +93,13 @@ func loseTarget(t *testing.T, l transport.Listener, w wayToLose) *engine {
 	in, p := served(t, l, w.lane)
 	transfer, memory := prepare(t, in, p.said, w.op)
 	lost := move(t, in, transfer, 64, p.stop, func() {
-		time.Sleep(100 * time.Millisecond) // so that UCX has begun
+		stuck(in.(*initiator).connection)
 		p.Process.Kill()
 	})
 	if lost == 0 {
 		t.Error("a peer that is stopped has acknowledged everything")
 	}
-	in.Close()
+	inTime(t, "Close", func() { in.Close() })
 	if w.lane == "shm" {
 		if err := in.(transport.Allocator).Free(memory); err != nil {
 			t.Error(err)
@@ -133,14 +137,18 @@ func loseInitiator(t *testing.T, l transport.Listener, w wayToLose) *engine {
 		t.Fatal(err)
 	}
 	fmt.Fprintln(p.in, base64.StdEncoding.EncodeToString(ad))
-	for deadline := time.Now().Add(20 * time.Second); tg.Path().Counters.PayloadBytes == 0; time.Sleep(time.Millisecond) {
+	transfers := int64(3)
+	if testenv.Full {
+		transfers = 1 + rand.Int64N(30)
+		t.Logf("killed after %d transfers", transfers)
+	}
+	for deadline := time.Now().Add(patience); tg.Path().Counters.PayloadBytes < transfers*peerMemory; time.Sleep(100 * time.Microsecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("nothing has moved in 20 s")
+			t.Fatalf("%d transfers have not been made in %v", transfers, patience)
 		}
 	}
-	time.Sleep(20 * time.Millisecond)
 	p.Process.Kill()
-	tg.Close()
+	inTime(t, "Close", func() { tg.Close() })
 	if w.lane == "shm" {
 		if err := tg.(transport.Allocator).Free(memory); err != nil {
 			t.Error(err)
@@ -154,7 +162,7 @@ func loseInitiator(t *testing.T, l transport.Listener, w wayToLose) *engine {
 // bePosting connects, reads what the other side advertises and moves it without end, in
 // messages that are long enough to be fetched.
 func bePosting(lane, operation string, address []byte) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	const outstanding = 16
 	in, err := New().Dial(ctx, address, transport.Config{Lane: lane, Operation: operation, MaxOutstanding: outstanding})
