@@ -39,16 +39,20 @@ var gpuMemory = gpu.Memory(0, (*cudadrv.Context).Alloc)
 
 func TestConformance(t *testing.T) {
 	testdouble.Need(t)
-	for name, c := range map[string]struct {
+	for i, c := range []struct {
+		name  string
 		inner transport.Transport
 		cfg   transport.Config
 	}{
-		"TCP":                 {tcp.New(), transport.Config{}},
-		"TCPThreeStreamsBusy": {tcp.New(), transport.Config{Streams: 3, BusyPoll: true}},
-		"UCXTCP":              {rdma.New(), transport.Config{Lane: "tcp"}},
+		{"TCP", tcp.New(), transport.Config{}},
+		{"TCPThreeStreamsBusy", tcp.New(), transport.Config{Streams: 3, BusyPoll: true}},
+		{"UCXTCP", rdma.New(), transport.Config{Lane: "tcp"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			transporttest.Run(t, transporttest.Subject{Listener: staged.Over(c.inner), ListenerMemory: gpuMemory, Config: c.cfg})
+		t.Run(c.name, func(t *testing.T) {
+			transporttest.Run(t, transporttest.Subject{
+				Listener: staged.Over(c.inner), ListenerMemory: gpuMemory, Config: c.cfg,
+				All: testdouble.Real(), Part: i + 1,
+			})
 		})
 	}
 }
