@@ -55,8 +55,7 @@ func ask(pair string) error {
 func answer(t *testing.T, pair string, env ...string) (text string, ok bool) {
 	t.Helper()
 	testdouble.Only(t)
-	// The race detector would have each process sleep for a second at its end.
-	env = append(env, askVar+"="+pair, "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	env = append(env, askVar+"="+pair)
 	out, err := testdouble.Command(env...).CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"testing"
-	"time"
 
 	"kvbench/internal/cudadrv/testdouble"
 	"kvbench/transport"
@@ -115,7 +114,7 @@ func connectTo(t *testing.T, child *remote.Transport, cfg transport.Config) *ses
 // fromChild is a child as target and this process as initiator.
 func fromChild(t *testing.T, child *remote.Transport) (*session, transport.Advertisement) {
 	t.Helper()
-	s := connectTo(t, child, transport.Config{PeerTimeout: 300 * time.Millisecond})
+	s := connectTo(t, child, transport.Config{})
 	there := must(child.Alloc(1 << 20))(t)
 	s.region = must(s.target.Register(there.Memory()))(t)
 	return s, must(s.target.Advertise(s.region))(t)

@@ -274,15 +274,25 @@ func TestCloseOfPeersMemoryFails(t *testing.T) {
 	s.target.Close()
 }
 
+// awhile is a PeerTimeout that a test waits for: long enough for a busy machine not to
+// reach it before.
+const awhile = 3 * time.Second
+
 // TestCopyIsUnderWay ends an initiator with a copy added whose end cannot be waited for:
 // what the copy touches stays.
 func TestCopyIsUnderWay(t *testing.T) {
+	t.Parallel()
 	testdouble.Only(t)
-	// Copies begin late; the event after the first is refused, and so are the wait for the
+	// The copy is held back; the event after it is refused, and so are the wait for the
 	// stream and its end, which in the double is a wait, too.
-	child := start(t, 0, "CUDA_DOUBLE_DELAY_US=100000", "CUDA_DOUBLE_FAIL=cuEventRecord:2:719,cuStreamSynchronize:1:719,cuStreamDestroy_v2:1:719")
-	s := connect(t, child, 0, transport.Config{PeerTimeout: time.Second})
+	hold, trace := filepath.Join(t.TempDir(), "hold"), filepath.Join(t.TempDir(), "copies")
+	child := start(t, 0, "CUDA_DOUBLE_HOLD="+hold, "CUDA_DOUBLE_TRACE="+trace,
+		"CUDA_DOUBLE_FAIL=cuEventRecord:2:719,cuStreamSynchronize:1:719,cuStreamDestroy_v2:1:719")
+	s := connect(t, child, 0, transport.Config{PeerTimeout: awhile})
 	remote := must(s.share(t))(t)
+	if err := os.WriteFile(hold, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.initiator.Post(s.write(remote[0], 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -291,8 +301,18 @@ func TestCopyIsUnderWay(t *testing.T) {
 	says(t, s.initiator.Deregister(s.local), transport.ErrBusy)
 	// The copy may write to the target's memory, too.
 	says(t, s.target.Close(), transport.ErrBusy, "the peer has not let go")
-	// Of memory of its own, by a copy that begins as late: had the first found its
-	// memory gone, the double would say so by now.
+	before := len(must(os.ReadFile(trace))(t))
+	if err := os.Remove(hold); err != nil {
+		t.Fatal(err)
+	}
+	for len(must(os.ReadFile(trace))(t)) == before { // until the copy has ended
+		if _, err := child.Alloc(16); err != nil {
+			t.Fatalf("during the copy: %v", err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	// Of memory of its own: had the first copy found its memory gone, every later wait
+	// would fail.
 	own := must(child.Alloc(16))(t)
 	if _, err := own.ReadAt(make([]byte, 16), 0); err != nil {
 		t.Errorf("after the copy: %v", err)
@@ -368,13 +388,14 @@ func TestInitiatorIsKilled(t *testing.T) {
 
 // TestInitiatorHangs holds memory back that a stopped process has open.
 func TestInitiatorHangs(t *testing.T) {
+	t.Parallel()
 	testdouble.Need(t)
 	child := start(t, 0)
-	s := connect(t, child, 0, transport.Config{PeerTimeout: 300 * time.Millisecond})
+	s := connect(t, child, 0, transport.Config{PeerTimeout: awhile})
 	must(s.share(t))(t)
 	signalChild(t, child, syscall.SIGSTOP)
-	says(t, s.target.Deregister(s.region), transport.ErrBusy, "has not let go of it within 300ms")
-	says(t, s.target.Close(), transport.ErrBusy, "has not let go of this side's memory within 300ms")
+	says(t, s.target.Deregister(s.region), transport.ErrBusy, fmt.Sprint("has not let go of it within ", awhile))
+	says(t, s.target.Close(), transport.ErrBusy, fmt.Sprint("has not let go of this side's memory within ", awhile))
 	signalChild(t, child, syscall.SIGCONT)
 	if err := s.initiator.Close(); err != nil {
 		t.Error(err)
@@ -386,14 +407,19 @@ func TestInitiatorHangs(t *testing.T) {
 
 // TestTargetDies loses the target under load, with this process as initiator.
 func TestTargetDies(t *testing.T) {
+	t.Parallel()
 	testdouble.Need(t)
-	for signal, want := range map[os.Signal]string{
-		syscall.SIGKILL: "it closed the connection",
-		syscall.SIGSTOP: "it said nothing for 300ms",
+	for signal, c := range map[os.Signal]struct {
+		timeout time.Duration
+		want    string
+	}{
+		syscall.SIGKILL: {time.Minute, "it closed the connection"},
+		syscall.SIGSTOP: {awhile, fmt.Sprint("it said nothing for ", awhile)},
 	} {
 		t.Run(fmt.Sprint(signal), func(t *testing.T) {
+			t.Parallel()
 			child := start(t, 0)
-			cfg := transport.Config{PeerTimeout: 300 * time.Millisecond}
+			cfg := transport.Config{PeerTimeout: c.timeout}
 			l := must(child.Listen(t.Context(), cfg))(t)
 			in := must(cuda.New().Dial(t.Context(), l.Address(), cfg))(t)
 			target := must(l.AcceptTarget(t.Context()))(t)
@@ -408,7 +434,7 @@ func TestTargetDies(t *testing.T) {
 					failure = wait(t, in).Err
 				}
 			}
-			says(t, failure, transport.ErrPeer, want)
+			says(t, failure, transport.ErrPeer, c.want)
 			if err := errors.Join(in.Close(), here.Free()); err != nil {
 				t.Error(err)
 			}

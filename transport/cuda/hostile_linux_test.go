@@ -162,10 +162,10 @@ func TestDescriptorRefused(t *testing.T) {
 // TestDescriptorNeverComes: a target that does not answer ends the connection.
 func TestDescriptorNeverComes(t *testing.T) {
 	l, _ := rawLink(t)
-	l.cfg.PeerTimeout = 50 * time.Millisecond
+	l.cfg.PeerTimeout = 500 * time.Millisecond
 	in := newInitiator(l)
 	defer in.Close()
-	if _, err := in.askDescriptor(3); !errors.Is(err, transport.ErrPeer) || !strings.Contains(err.Error(), "it sent no file descriptor of region 3 within 50ms") {
+	if _, err := in.askDescriptor(3); !errors.Is(err, transport.ErrPeer) || !strings.Contains(err.Error(), "it sent no file descriptor of region 3 within 500ms") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -17,8 +17,6 @@ import (
 // initiator and the target say of what joins them.
 func paths(t *testing.T, initiator, target int, env ...string) [2]transport.Path {
 	t.Helper()
-	// The race detector would have each process sleep for a second at its end.
-	env = append(env, "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	return pathsOf(t, start(t, initiator, env...), start(t, target, env...))
 }
 

@@ -82,5 +82,6 @@ func needShareable(t *testing.T) {
 // TestAsOnADriver: what scripts/gpu-check runs of these tests needs a driver and nothing
 // else. It leaves out the conformance suite, which looks at the double nowhere.
 func TestAsOnADriver(t *testing.T) {
+	t.Parallel()
 	testdouble.AsOnADriver(t, "DescriptorsAreClosed|SameProcess|Killed|Dies|Allocate")
 }

@@ -59,6 +59,7 @@ func TestConformanceAcrossPIDNamespaces(t *testing.T) {
 		Listener: peer, ListenerMemory: peer.Alloc,
 		Dialer: cuda.New(), DialerMemory: shareableOf(0),
 		Config: transport.Config{Streams: 3, BusyPoll: true},
+		All:    testdouble.Real(), Part: 4,
 	})
 }
 

@@ -207,7 +207,7 @@ func rawLink(t *testing.T) (link, *net.UnixConn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { peer.Close() })
-	cfg, err := checkConfig(transport.Config{PeerTimeout: time.Second})
+	cfg, err := checkConfig(transport.Config{PeerTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

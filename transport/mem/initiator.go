@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"kvbench/transport"
@@ -19,6 +20,8 @@ type initiator struct {
 	posted      chan transport.Transfer
 	completed   chan transport.Completion
 	held        *transport.Completion
+	closing     chan struct{} // closed by Close
+	closeOnce   sync.Once
 	stopped     chan struct{}  // closed when the copying goroutine has ended
 	seen        map[int64]bool // places written before, for Stale
 }
@@ -29,6 +32,7 @@ func newInitiator(k *link) *initiator {
 		remote:    make(map[uint32]int64),
 		posted:    make(chan transport.Transfer, k.cfg.MaxOutstanding),
 		completed: make(chan transport.Completion, 3*k.cfg.MaxOutstanding),
+		closing:   make(chan struct{}),
 		stopped:   make(chan struct{}),
 		seen:      make(map[int64]bool),
 	}
@@ -131,6 +135,7 @@ func (in *initiator) Wait(ctx context.Context) error {
 
 func (in *initiator) Close() error {
 	in.close(&in.side)
+	in.closeOnce.Do(func() { close(in.closing) })
 	<-in.stopped
 	return nil
 }
@@ -150,8 +155,8 @@ func (in *initiator) copyAll() {
 				in.finish(t, err)
 			}
 		case <-dead:
-			if in.err(&in.side) == nil {
-				dead = nil // IgnoreDeath: as if nothing had happened
+			if in.err(&in.side) == nil && dead != in.closing {
+				dead = in.closing // IgnoreDeath: as if nothing had happened, until this side ends
 				continue
 			}
 			in.failPosted()

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"kvbench/transport/mem"
 	"kvbench/transport/transporttest"
@@ -27,11 +28,14 @@ func TestSuiteCatchesFaults(t *testing.T) {
 	}
 }
 
+// patience is enough in virtual time, in which work takes none.
+const patience = 5 * time.Second
+
 // catch holds a broken transport up to the suite. Time is virtual, so that a transport
 // which waits for ever is found out at once, and a slow machine is not taken for a fault.
 func catch(t *testing.T, f mem.Fault) {
 	synctest.Test(t, func(t *testing.T) {
-		name, complaints := transporttest.FirstFailure(transporttest.Subject{Listener: mem.New(f)})
+		name, complaints := transporttest.FirstFailure(transporttest.Subject{Listener: mem.New(f), Patience: patience})
 		if name == "" {
 			t.Fatalf("a transport with fault %q passed every case", f)
 		}
@@ -42,7 +46,7 @@ func catch(t *testing.T, f mem.Fault) {
 // TestNothingIsCaught holds a transport without faults up to the suite, in virtual time too.
 func TestNothingIsCaught(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		if name, complaints := transporttest.FirstFailure(transporttest.Subject{Listener: mem.New()}); name != "" {
+		if name, complaints := transporttest.FirstFailure(transporttest.Subject{Listener: mem.New(), Patience: patience}); name != "" {
 			t.Errorf("%s fails without a fault: %s", name, complaints)
 		}
 	})

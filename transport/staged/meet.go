@@ -243,20 +243,12 @@ func (c *connection) asTarget(ctx context.Context, socket *rendezvous.Conn, inne
 	c.socket = socket.Net()
 	t := newTarget(c, inner)
 	err := c.introduce(ctx, func() error {
-		if err := calibrateCopies(c.context, c.out, c.in); err != nil {
-			return err
-		}
-		ad, err := inner.Advertise(c.ring.region)
-		if err == nil {
-			err = c.allow()
-		}
-		if err == nil {
-			err = socket.Send(offer{ad})
-		}
-		if err == nil {
-			err = socket.Receive(&ready{})
-		}
-		return err
+		return c.offerRing(socket, func() (transport.Advertisement, error) {
+			if err := calibrateCopies(c.context, c.out, c.in); err != nil {
+				return nil, err
+			}
+			return inner.Advertise(c.ring.region)
+		})
 	})
 	if err != nil {
 		return nil, c.abandon(err)
@@ -272,32 +264,24 @@ func (c *connection) asInitiator(ctx context.Context, socket *rendezvous.Conn, i
 	var there transport.RemoteRegion
 	var wire cost
 	err := c.introduce(ctx, func() error {
-		var peer offer
-		if err := socket.Receive(&peer); err != nil {
+		return c.takeRing(socket, func(ring transport.Advertisement) error {
+			regions, err := inner.Import(ring)
+			if err == nil && (len(regions) != 1 || regions[0].Size != ringBytes) {
+				err = fmt.Errorf("the peer's ring is %+v: %w", regions, transport.ErrProtocol)
+			}
+			if err != nil {
+				return err
+			}
+			there = regions[0]
+			if err := calibrateCopies(c.context, c.out, c.in); err != nil {
+				return err
+			}
+			wire, err = calibrateWire(ctx, inner, c.ring.region, there, transport.Write)
+			if errors.Is(err, transport.ErrUnsupported) {
+				wire, err = calibrateWire(ctx, inner, c.ring.region, there, transport.Read)
+			}
 			return err
-		}
-		regions, err := inner.Import(peer.Ring)
-		if err == nil && (len(regions) != 1 || regions[0].Size != ringBytes) {
-			err = fmt.Errorf("the peer's ring is %+v: %w", regions, transport.ErrProtocol)
-		}
-		if err != nil {
-			return err
-		}
-		there = regions[0]
-		if err := calibrateCopies(c.context, c.out, c.in); err != nil {
-			return err
-		}
-		wire, err = calibrateWire(ctx, inner, c.ring.region, there, transport.Write)
-		if errors.Is(err, transport.ErrUnsupported) {
-			wire, err = calibrateWire(ctx, inner, c.ring.region, there, transport.Read)
-		}
-		if err == nil {
-			err = c.allow()
-		}
-		if err == nil {
-			err = socket.Send(ready{})
-		}
-		return err
+		})
 	})
 	if err != nil {
 		return nil, c.abandon(err)
@@ -306,6 +290,45 @@ func (c *connection) asInitiator(ctx context.Context, socket *rendezvous.Conn, i
 	in.carried.alone = wire
 	in.start()
 	return in, nil
+}
+
+// words is a rendezvous.Conn, whose deadlines are those of the connection's socket.
+type words interface {
+	Send(any) error
+	Receive(any) error
+}
+
+// offerRing makes the ring ready, with this side's copies timed, and offers it to the
+// peer. It returns when the peer has timed its own copies.
+func (c *connection) offerRing(peer words, prepare func() (transport.Advertisement, error)) error {
+	ad, err := prepare()
+	if err == nil {
+		err = c.allow()
+	}
+	if err == nil {
+		err = peer.Send(offer{ad})
+	}
+	if err == nil {
+		err = peer.Receive(&ready{})
+	}
+	return err
+}
+
+// takeRing waits for the peer's ring, takes it, which includes this side's copies, and
+// reports that it is ready.
+func (c *connection) takeRing(peer words, take func(ring transport.Advertisement) error) error {
+	var o offer
+	err := peer.Receive(&o)
+	if err == nil {
+		err = take(o.Ring)
+	}
+	if err == nil {
+		err = c.allow()
+	}
+	if err == nil {
+		err = peer.Send(ready{})
+	}
+	return err
 }
 
 // introduce runs the last steps of a meeting, which end with the context.

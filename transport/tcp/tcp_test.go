@@ -9,14 +9,17 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	for name, cfg := range map[string]transport.Config{
-		"OneStream":    {},
-		"ThreeStreams": {Streams: 3},
-		"SmallBuffers": {Streams: 2, SocketBuffer: 16 << 10},
-		"BusyPoll":     {BusyPoll: true},
+	for i, c := range []struct {
+		name string
+		cfg  transport.Config
+	}{
+		{"OneStream", transport.Config{}},
+		{"ThreeStreams", transport.Config{Streams: 3}},
+		{"SmallBuffers", transport.Config{Streams: 2, SocketBuffer: 16 << 10}},
+		{"BusyPoll", transport.Config{BusyPoll: true}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			transporttest.Run(t, transporttest.Subject{Listener: tcp.New(), Config: cfg})
+		t.Run(c.name, func(t *testing.T) {
+			transporttest.Run(t, transporttest.Subject{Listener: tcp.New(), Config: c.cfg, Part: i + 1})
 		})
 	}
 }

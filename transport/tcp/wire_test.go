@@ -205,7 +205,7 @@ func hostile(tb testing.TB, send []byte) (memory, answer []byte) {
 	if _, err := target.Register(transport.HostBytes(memory)); err != nil {
 		tb.Fatal(err)
 	}
-	if err := a.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := a.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		tb.Fatal(err)
 	}
 	if _, err := a.Write(send); err == nil {

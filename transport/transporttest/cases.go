@@ -8,17 +8,17 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
-	"kvbench/internal/testenv"
 	"kvbench/transport"
 )
 
-// full returns long in the long run and short otherwise: how much of something a case
+// full returns long if every case runs, and short otherwise: how much of something a case
 // takes. Both cross the same edges, the short one with fewer bytes or rounds.
-func full(long, short int) int {
-	if testenv.Full {
+func (k *check) full(long, short int) int {
+	if k.All {
 		return long
 	}
 	return short
@@ -49,30 +49,56 @@ var bodies = []struct {
 	{"Path", testPath},
 }
 
-// cases lists the suite for a subject. The long run has every body for every operation
-// with either side dialling. Otherwise each body runs once for an operation, and the sides
-// dial by turns: each side dials in half of an operation's bodies, and in a body for one
-// of two operations.
+// permutation is what a body runs with: an operation, and the side that dials.
+type permutation struct {
+	op transport.Op
+	// reversed: the target dials and the initiator is accepted.
+	reversed bool
+}
+
+// permutations are those of the body with number i: see All and Part.
+func (s Subject) permutations(ops []transport.Op, i int) (all []permutation) {
+	var parts []int
+	switch {
+	case s.All:
+		parts = []int{0, 1, 2, 3}
+	case s.Part == 0:
+		parts = []int{0, 1}[:len(ops)]
+	default:
+		parts = []int{s.Part - 1}
+	}
+	for _, part := range parts {
+		all = append(all, permutation{ops[(i+part)%len(ops)], (i/2+part+part/2)%2 == 1})
+	}
+	return all
+}
+
+// cases lists the suite for a subject.
 func cases(s Subject) []testCase {
 	var all []testCase
+	var ops []transport.Op
 	can := s.Listener.Capabilities()
 	for _, op := range []transport.Op{transport.Write, transport.Read} {
-		has := (op == transport.Write && can.Write || op == transport.Read && can.Read) && (s.Only == 0 || s.Only == op)
+		if (op == transport.Write && can.Write || op == transport.Read && can.Read) && (s.Only == 0 || s.Only == op) {
+			ops = append(ops, op)
+		}
+	}
+	for _, op := range []transport.Op{transport.Write, transport.Read} {
 		for _, reversed := range []bool{false, true} {
 			dials := "InitiatorDials"
 			if reversed {
 				dials = "TargetDials"
 			}
+			p := permutation{op, reversed}
 			name := func(s string) string { return fmt.Sprintf("%v/%s/%s", op, dials, s) }
-			if !has {
-				all = append(all, testCase{name("Unsupported"), op, reversed, testUnsupported})
+			if !slices.Contains(ops, op) {
+				all = append(all, testCase{name("Unsupported"), p, testUnsupported})
 				continue
 			}
 			for i, b := range bodies {
-				if turn := (i%2 == 1) != (op == transport.Read); !testenv.Full && turn != reversed {
-					continue
+				if slices.Contains(s.permutations(ops, i), p) {
+					all = append(all, testCase{name(b.name), p, b.body})
 				}
-				all = append(all, testCase{name(b.name), op, reversed, b.body})
 			}
 		}
 	}
@@ -87,8 +113,8 @@ func testSizes(k *check) {
 	page := os.Getpagesize()
 	small := []int{0, 1, 7, page - 1, page, page + 1, 64<<10 + 3}
 	// The last takes several chunks of any transport that cuts transfers up.
-	large := []int{1 << 20, full(9<<20+5, 4<<20+5)}
-	if testenv.Full {
+	large := []int{1 << 20, k.full(9<<20+5, 4<<20+5)}
+	if k.All {
 		small, large = nil, append(small, large...)
 	}
 	moveSizes(k, small)
@@ -123,20 +149,25 @@ func pieces(count, size int, r *rand.Rand) (descs []transport.Descriptor, span i
 
 func testScatterGather(k *check) {
 	r := rand.New(rand.NewPCG(1, 2))
+	var p *pair
 	for _, shape := range []struct{ count, size int }{
-		{2, 64}, {1000, 100}, {1023, full(4096, 512)}, {1024, 1}, {1025, 64}, {5000, full(700, 70)},
+		{1023, k.full(4096, 512)}, {2, 64}, {1000, 100}, {1024, 1}, {1025, 64}, {5000, k.full(700, 70)},
 	} {
 		descs, span := pieces(shape.count, shape.size, r)
-		p := k.connect(span)
+		if p == nil || k.All {
+			p = k.connect(span) // the first is the largest
+		}
 		p.move(descs...)
 	}
-	// Equal lengths: counting bytes would not notice that the two were exchanged.
-	p := k.connect(8 << 10)
+	if k.All {
+		p = k.connect(8 << 10)
+	}
+	// Equal lengths whose places could be exchanged unnoticed by a count.
 	p.move(transport.Descriptor{Local: 0, Remote: 4096, Length: 4096}, transport.Descriptor{Local: 4096, Remote: 0, Length: 4096})
 }
 
 func testOutstanding(k *check) {
-	size := full(200_003, 70_001) // no multiple of a page, and more than one of 64 KiB
+	size := k.full(200_003, 70_001) // no multiple of a page, and more than one of 64 KiB
 	p := k.connect(outstanding * size)
 	var all []transport.Descriptor
 	for i := range outstanding {
@@ -209,8 +240,8 @@ func testQueueFull(k *check) {
 }
 
 func testBackToBack(k *check) {
-	p := k.connect(full(1<<16, 1<<12))
-	for i := range full(300, 100) {
+	p := k.connect(k.full(1<<16, 1<<12))
+	for i := range k.full(300, 100) {
 		// New bytes each time at the same place: yesterday's must not do.
 		p.source().write(noise(512, uint64(i)), 0)
 		p.source().write([]byte{byte(i)}, 600)
@@ -222,7 +253,7 @@ func testSourceReuse(k *check) {
 	if k.op != transport.Write {
 		return // a READ's source belongs to the target until the notice
 	}
-	size := full(3<<20+1, 1<<20+1)
+	size := k.full(3<<20+1, 1<<20+1)
 	p := k.connect(size)
 	for round := range 4 {
 		p.local.write(noise(size, uint64(10+round)), 0)
@@ -284,7 +315,7 @@ func testPostDuringWait(k *check) {
 
 func testBounds(k *check) {
 	const size = 4096
-	if !testenv.Full && k.Config.MaxDescriptors == 0 {
+	if !k.All && k.Config.MaxDescriptors == 0 {
 		k.Config.MaxDescriptors = 1000 // the default is a million, which take long to make and to refuse
 	}
 	p := k.connect(size)
@@ -366,7 +397,7 @@ func registerError(e transport.Endpoint, m transport.Memory) error {
 }
 
 func testDeregisterBusy(k *check) {
-	size := full(32<<20, 8<<20)
+	size := k.full(32<<20, 8<<20)
 	p := k.connect(size)
 	p.post(p.transfer(transport.Descriptor{Length: int64(size)}))
 	err := p.initiator.Deregister(p.localRegion)
@@ -450,7 +481,7 @@ func (p *pair) busy() map[uint64]bool {
 }
 
 func testCloseBusy(k *check) {
-	p := k.connect(full(8<<20, 2<<20))
+	p := k.connect(k.full(8<<20, 2<<20))
 	ids := p.busy()
 	k.must(p.initiator.Close(), "Close")
 	p.local.free()
@@ -467,7 +498,7 @@ func testCloseBusy(k *check) {
 }
 
 func testTargetDies(k *check) {
-	p := k.connect(full(8<<20, 2<<20))
+	p := k.connect(k.full(8<<20, 2<<20))
 	ids := p.busy()
 	k.must(p.target.Close(), "Close of the target")
 	p.remote.free()
@@ -503,8 +534,8 @@ func (p *pair) eventually() error {
 // delivered writes must still arrive. Notices of reads come from the initiator and may be
 // lost with it.
 func testInitiatorDies(k *check) {
-	const rounds, transfers = 8, 32
-	for range rounds {
+	const transfers = 32
+	for range k.full(8, 2) {
 		p := k.connect(4096)
 		p.move(transport.Descriptor{Length: 4096})
 		for range transfers {
@@ -562,7 +593,7 @@ func testCancel(k *check) {
 func testConnections(k *check) {
 	l := k.listen()
 	var pairs []*pair
-	for range 4 {
+	for range k.full(4, 3) {
 		pairs = append(pairs, k.connectTo(l, 1<<16))
 	}
 	k.must(l.Close(), "Close of the listener")

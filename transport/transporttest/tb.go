@@ -21,7 +21,16 @@ type Subject struct {
 	// Listener and Dialer are the two sides' transports. Dialer may be nil if one value
 	// serves both.
 	Listener, Dialer transport.Transport
-	// Only is the one operation that Config leaves available; 0 leaves all.
+	// All has every body run for every operation with either side dialling, and with the
+	// most bytes and rounds. The long run always does. Otherwise a body runs once for each
+	// operation, once with either side dialling.
+	All bool
+	// Part is for a transport that is tested in several configurations: they are numbered
+	// from 1, and in each a body runs once. Parts 1 and 2 have both operations and either
+	// side dialling for each body, and the first four have every permutation. 0 is a
+	// transport with one configuration.
+	Part int
+	// Only is the one operation that Config leaves the transport; 0 leaves all.
 	Only transport.Op
 	// ListenerMemory and DialerMemory allocate the memory of the two sides. A nil
 	// ListenerMemory means HostMemory, and a nil DialerMemory means ListenerMemory.
@@ -51,6 +60,7 @@ func (s Subject) withDefaults() Subject {
 	if s.Require == "" {
 		s.Require = s.Listener.Name()
 	}
+	s.All = s.All || testenv.Full
 	s.Config.MaxOutstanding = outstanding
 	return s
 }
@@ -106,15 +116,13 @@ func FirstFailure(s Subject) (name string, complaints []string) {
 // testCase is one case for an operation and a dialling side.
 type testCase struct {
 	name string
-	op   transport.Op
-	// reversed is set if the target dials and the listener accepts the initiator.
-	reversed bool
-	body     func(*check)
+	permutation
+	body func(*check)
 }
 
 // run runs a case under a watchdog and returns its messages.
 func (c testCase) run(s Subject) []string {
-	k := &check{Subject: s, op: c.op, reversed: c.reversed}
+	k := &check{Subject: s, permutation: c.permutation}
 	ctx, cancel := context.WithTimeout(context.Background(), s.Patience)
 	defer cancel()
 	k.ctx = ctx
@@ -151,9 +159,8 @@ func (k *check) ended(done <-chan struct{}, patience time.Duration) bool {
 // check is what a case has: the subject, and a place for complaints.
 type check struct {
 	Subject
-	ctx      context.Context
-	op       transport.Op
-	reversed bool
+	permutation
+	ctx context.Context
 
 	mu       sync.Mutex
 	messages []string

@@ -39,39 +39,54 @@ const (
 	requirement = "cuda-double"
 )
 
-// Build compiles the libraries into dir: libcuda.so.1 and libnvidia-ml.so.1. Old ones
-// lack the calls that came after CUDA 10.1. It refuses where the tests run against the
+// Build puts the libraries into dir: libcuda.so.1 and libnvidia-ml.so.1. Old ones lack
+// the calls that came after CUDA 10.1. It refuses where the tests run against the
 // machine's driver, which may have no C compiler: such a test calls Only before.
 func Build(dir string, old bool) error {
 	if Real() {
 		return errors.New("the test double is not built for a run against a driver")
 	}
-	src, err := os.MkdirTemp(dir, "src")
+	return errors.Join(
+		build("libcuda", filepath.Join(dir, "libcuda.so.1"), old),
+		build("libnvml", filepath.Join(dir, "libnvidia-ml.so.1"), old),
+	)
+}
+
+// build makes a library of a folder of sources, or takes it from the cache.
+func build(folder, library string, old bool) error {
+	command := []string{"cc", "-shared", "-fPIC", "-pthread", "-O2", "-Wall", "-Wextra", "-Werror"}
+	if old {
+		command = append(command, "-DOLD_DRIVER")
+	}
+	name, err := cacheName(filepath.Base(library), command, folder)
+	if err == nil && !fromCache(name, library) {
+		if err = compile(command, folder, library); err == nil {
+			toCache(name, library)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("build the test double %s: %w", filepath.Base(library), err)
+	}
+	return nil
+}
+
+// compile runs the compiler over a folder of sources.
+func compile(command []string, folder, library string) error {
+	src, err := os.MkdirTemp("", "kvbench-double-src")
 	if err != nil {
 		return err
 	}
+	defer os.RemoveAll(src)
 	if err := os.CopyFS(src, sources); err != nil {
 		return err
 	}
-	if err := compile(filepath.Join(src, "libcuda"), filepath.Join(dir, "libcuda.so.1"), old); err != nil {
-		return err
-	}
-	return compile(filepath.Join(src, "libnvml"), filepath.Join(dir, "libnvidia-ml.so.1"), old)
-}
-
-// compile makes a library of a folder of sources.
-func compile(folder, library string, old bool) error {
-	files, err := filepath.Glob(filepath.Join(folder, "*.c"))
+	files, err := filepath.Glob(filepath.Join(src, folder, "*.c"))
 	if err != nil {
 		return err
 	}
-	args := []string{"-shared", "-fPIC", "-pthread", "-O2", "-Wall", "-Wextra", "-Werror", "-o", library}
-	if old {
-		args = append(args, "-DOLD_DRIVER")
-	}
-	out, err := exec.Command("cc", append(args, files...)...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("build the test double %s: %w\n%s", filepath.Base(library), err, out)
+	args := append(append(command[1:len(command):len(command)], "-o", library), files...)
+	if out, err := exec.Command(command[0], args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
 	}
 	return nil
 }
@@ -124,7 +139,7 @@ func AsOnADriver(t *testing.T, run string, env ...string) {
 	Only(t)
 	cmd := exec.Command("/proc/self/exe", "-test.run="+run)
 	// Of two values of a variable, os/exec takes the last.
-	cmd.Env = append(append(os.Environ(), selector+"=none", "PATH="), env...)
+	cmd.Env = append(append(os.Environ(), selector+"=none", "PATH=", atOnce()), env...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("with %q: %v\n%s", env, err, out)
 	}
@@ -166,6 +181,11 @@ func environment(dir string) []string {
 // variables, by which the package's TestMain knows what to do.
 func Command(more ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", "-test.run=^$")
-	cmd.Env = append(os.Environ(), more...)
+	cmd.Env = append(append(os.Environ(), atOnce()), more...)
 	return cmd
 }
+
+// atOnce is the variable that has a process of a test end when it is done. The race
+// detector would have it sleep for a second first, in case goroutines that outlive the
+// last one that matters race.
+func atOnce() string { return "GORACE=atexit_sleep_ms=0 " + os.Getenv("GORACE") }

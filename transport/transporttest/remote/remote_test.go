@@ -33,7 +33,8 @@ func TestMain(m *testing.M) {
 func start(t *testing.T, child string) *remote.Transport {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childVar+"="+child)
+	// The race detector would have the child sleep for a second at its end.
+	cmd.Env = append(os.Environ(), childVar+"="+child, "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	cmd.Stderr = os.Stderr
 	r, err := remote.Start(cmd)
 	if err != nil {

@@ -64,6 +64,7 @@ static void start(void)
 	settings.copy_rate = number("CUDA_DOUBLE_COPY_RATE", 0);
 	const char *trace = getenv("CUDA_DOUBLE_TRACE");
 	settings.trace = trace ? open(trace, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
+	settings.hold = getenv("CUDA_DOUBLE_HOLD");
 	settings.memory = (size_t)number("CUDA_DOUBLE_MEMORY", 2L << 30);
 	settings.no_legacy = bits(getenv("CUDA_DOUBLE_NO_LEGACY"));
 	settings.vmm = (int)number("CUDA_DOUBLE_VMM", 1);

@@ -17,8 +17,9 @@
  *   CUDA_DOUBLE_DRIVER=N       driver version, 12080
  *   CUDA_DOUBLE_DELAY_US=N     how late a stream begins its work, 200
  *   CUDA_DOUBLE_COPY_RATE=N    most bytes a second of a stream's copies from and to the host; 0, the default, is no limit
- *   CUDA_DOUBLE_TRACE=FILE     a line at its end for each copy from or to the host: process, begin and end in ns of the
+ *   CUDA_DOUBLE_TRACE=FILE     a line at its end for each copy of a stream: process, begin and end in ns of the
  *                              monotonic clock
+ *   CUDA_DOUBLE_HOLD=FILE      a stream's copies do not begin while FILE exists
  *   CUDA_DOUBLE_CORRUPT=1      copies within device memory get their last byte wrong
  *   CUDA_DOUBLE_FAIL=CALL:NTH:CODE,...  CALL's NTH use in this process returns CODE; 0 is every use
  *   CUDA_DOUBLE_NO_LEGACY=N,...  devices, as hardware counts, whose memory has no legacy IPC handle
@@ -79,6 +80,7 @@ struct settings {
 	int corrupt;
 	long copy_rate;
 	int trace;              /* descriptor of the file, or -1 */
+	const char *hold;
 	size_t memory;
 	unsigned no_legacy;     /* physical devices, as bits */
 	int vmm, fds, strict, reachable;

@@ -88,6 +88,8 @@ static void execute(CUstream s, struct work *w)
 		mark(w->event, w->record);
 		return;
 	}
+	while (settings.hold && access(settings.hold, F_OK) == 0)
+		usleep(1000);
 	struct timespec from;
 	clock_gettime(CLOCK_MONOTONIC, &from);
 	CUresult result = copy(w->dst_device, w->dst, w->src_device, w->src, w->n);
@@ -98,7 +100,7 @@ static void execute(CUstream s, struct work *w)
 		s->debt_ns += early > 0 ? early : 0; /* a copy that was held up earns nothing */
 		settle(s, 1000000);
 	}
-	if (settings.trace >= 0 && w->dst_device != w->src_device)
+	if (settings.trace >= 0)
 		trace(from);
 }
 
