@@ -15,8 +15,8 @@ import (
 	"kvbench/transport"
 )
 
-// full returns long in the long run and short otherwise: how much of something a case
-// takes. Both cross the same edges, the short one with fewer bytes or rounds.
+// full returns long in the long run and short otherwise. The value is a case's bytes or
+// rounds. Both values test the same edges.
 func full(long, short int) int {
 	if testenv.Full {
 		return long
@@ -24,7 +24,7 @@ func full(long, short int) int {
 	return short
 }
 
-// bodies are the cases that run for every operation that the transport has.
+// bodies lists the cases that run for every operation of the transport.
 var bodies = []struct {
 	name string
 	body func(*check)
@@ -86,7 +86,7 @@ func cases(s Subject) []testCase {
 func testSizes(k *check) {
 	page := os.Getpagesize()
 	small := []int{0, 1, 7, page - 1, page, page + 1, 64<<10 + 3}
-	// The last takes several chunks of any transport that cuts transfers up.
+	// The last size takes several chunks in any transport that cuts transfers up.
 	large := []int{1 << 20, full(9<<20+5, 4<<20+5)}
 	if testenv.Full {
 		small, large = nil, append(small, large...)
@@ -95,7 +95,7 @@ func testSizes(k *check) {
 	moveSizes(k, large)
 }
 
-// moveSizes moves transfers of growing sizes between regions that the last one fits.
+// moveSizes moves transfers of growing sizes between regions that fit the last one.
 func moveSizes(k *check, sizes []int) {
 	if len(sizes) == 0 {
 		return
@@ -130,7 +130,8 @@ func testScatterGather(k *check) {
 		p := k.connect(span)
 		p.move(descs...)
 	}
-	// Equal lengths: counting bytes would not notice that the two were exchanged.
+	// Equal lengths, because a count of bytes would not detect that the two were
+	// exchanged.
 	p := k.connect(8 << 10)
 	p.move(transport.Descriptor{Local: 0, Remote: 4096, Length: 4096}, transport.Descriptor{Local: 4096, Remote: 0, Length: 4096})
 }
@@ -168,11 +169,11 @@ func testOutstanding(k *check) {
 	p.quiet()
 }
 
-// probe is what quiet moves.
+// probe is the descriptor that quiet moves.
 var probe = transport.Descriptor{Length: 1}
 
-// quiet complains about completions that nothing was posted for: such a one would come
-// before the completion of a transfer that is posted now.
+// quiet reports an error for a completion without a post. Such a completion would come
+// before the completion of the transfer that quiet posts.
 func (p *pair) quiet() {
 	t := p.transfer(probe)
 	p.post(t)
@@ -201,7 +202,7 @@ func testQueueFull(k *check) {
 		p.errorf("Post of one too many: got error %v, want ErrQueueFull", err)
 	}
 	p.await(outstanding)
-	p.notices(outstanding) // an undrained target may hold its initiator back
+	p.notices(outstanding) // with notices waiting, a target may delay its initiator
 	if full {
 		p.post(p.transfer(transport.Descriptor{Length: 1}))
 		p.await(1)
@@ -211,7 +212,7 @@ func testQueueFull(k *check) {
 func testBackToBack(k *check) {
 	p := k.connect(full(1<<16, 1<<12))
 	for i := range full(300, 100) {
-		// New bytes each time at the same place: yesterday's must not do.
+		// New bytes each time at the same place, so that stale bytes are detected.
 		p.source().write(noise(512, uint64(i)), 0)
 		p.source().write([]byte{byte(i)}, 600)
 		p.move(transport.Descriptor{Local: 0, Remote: 0, Length: 601})
@@ -220,7 +221,7 @@ func testBackToBack(k *check) {
 
 func testSourceReuse(k *check) {
 	if k.op != transport.Write {
-		return // a READ's source belongs to the target until the notice
+		return // the target must not reuse a READ's source before the notice
 	}
 	size := full(3<<20+1, 1<<20+1)
 	p := k.connect(size)
@@ -263,8 +264,9 @@ func testReportLocal(k *check) {
 	p.quiet()
 }
 
-// testPostDuringWait has a transfer end a Wait that was there before it. Wait may also be
-// called late and find the transfer posted, which must do too: the pause makes that rare.
+// testPostDuringWait ends a Wait with a transfer that is posted during it. If Wait
+// starts late, it finds the transfer posted, which must work too. The pause makes that
+// rare.
 func testPostDuringWait(k *check) {
 	p := k.connect(4096)
 	for range 20 {
@@ -285,7 +287,7 @@ func testPostDuringWait(k *check) {
 func testBounds(k *check) {
 	const size = 4096
 	if !testenv.Full && k.Config.MaxDescriptors == 0 {
-		k.Config.MaxDescriptors = 1000 // the default is a million, which take long to make and to refuse
+		k.Config.MaxDescriptors = 1000 // the default of a million takes long to make and to refuse
 	}
 	p := k.connect(size)
 	wantSource, wantDestination := p.source().bytes(), p.expect([]transport.Descriptor{probe})
@@ -391,7 +393,7 @@ func testDeregisterAtTarget(k *check) {
 	want := p.destination().bytes()
 	p.source().write(noise(1<<16, 99), 0)
 	if err := p.initiator.Post(p.transfer(transport.Descriptor{Length: 1 << 16})); err != nil {
-		return // refused at once, which is as good
+		return // an immediate refusal is also correct
 	}
 	c := p.await(1)[0]
 	if c.Err == nil {
@@ -545,7 +547,7 @@ func testCancel(k *check) {
 			return err
 		}},
 	} {
-		// Once it ends while the call waits, and once it has ended before.
+		// The first call waits when the context ends. The second gets an ended context.
 		ctx, cancel := context.WithTimeout(k.ctx, 5*time.Millisecond)
 		k.wants(c.call(ctx), context.DeadlineExceeded, c.name)
 		k.wants(c.call(ctx), context.DeadlineExceeded, c.name+" and an ended context")
@@ -556,7 +558,7 @@ func testCancel(k *check) {
 	if _, err := k.Dialer.Dial(ended, l.Address(), k.Config); err == nil {
 		k.errorf("Dial with an ended context succeeded")
 	}
-	p.move(transport.Descriptor{Length: 4096}) // no harm done
+	p.move(transport.Descriptor{Length: 4096}) // the connection still works
 }
 
 func testConnections(k *check) {
@@ -601,7 +603,8 @@ func testIdentity(k *check) {
 func testListenerClosed(k *check) {
 	l := k.listen()
 	addr := l.Address()
-	// Closed while the call waits, or before it if this goroutine is held up: both must do.
+	// The listener closes while the call waits, or before it if this goroutine is slow.
+	// Both must work.
 	time.AfterFunc(10*time.Millisecond, func() { l.Close() })
 	_, err := l.AcceptTarget(k.ctx)
 	k.wants(err, transport.ErrClosed, "AcceptTarget of a listener that closes")
