@@ -87,6 +87,7 @@ const generous = time.Hour
 // TestDesign: sizes, descriptors and transfers vary independently over decades,
 // and no batch is one of the requests that the fit will be held against.
 func TestDesign(t *testing.T) {
+	t.Parallel()
 	// 64 MiB of memory; the second cell is made to look like a batch.
 	s := calibrated(t, spec(t, tokens(4096)), spec(t, tokens(64)))
 	first, err := s.newCalibrator(t.Context(), calibration{Seed: 1, Budget: generous})

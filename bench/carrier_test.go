@@ -14,6 +14,7 @@ import (
 // data, which need not be the one by which the two sides met. Here they meet over eno1
 // at 25 Gbit/s (3.125e9 B/s), MTU 1500, whose goodput under TCP is 1448/1538 of that.
 func TestPathOfTheData(t *testing.T) {
+	t.Parallel()
 	const ms = time.Millisecond
 	eno1 := hostinfo.Device{Name: "eno1", MTU: 1500, BytesPerSecond: 3.125e9}
 	over := func(device string, p *transport.Port) transport.Path {

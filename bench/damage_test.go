@@ -7,15 +7,18 @@ import (
 	"testing"
 	"time"
 
+	"kvbench/internal/testenv"
 	"kvbench/payload"
 	"kvbench/transport"
 	"kvbench/transport/mem"
 )
 
 // TestDamageIsFound runs over transports that spoil the data in a known way. What
-// must be found is found, in either direction, and the consumer lives on.
+// must be found is found, in either direction, and the consumer lives on. Outside the long
+// run the cases take turns with the directions.
 func TestDamageIsFound(t *testing.T) {
-	for _, c := range []struct {
+	t.Parallel()
+	for i, c := range []struct {
 		fault  mem.Fault
 		depth  payload.Depth
 		layout func(*payload.Spec) // nil is contiguous
@@ -41,37 +44,47 @@ func TestDamageIsFound(t *testing.T) {
 		{mem.Stale, payload.VerifyStamp, nil, "stale"},
 		{mem.Stale, payload.VerifyStamp, paged(0.5), "stale"},
 	} {
-		for _, direction := range directions {
+		for j, direction := range directions {
+			if j != i%len(directions) && !testenv.Full {
+				continue
+			}
 			t.Run(strings.Join([]string{string(c.fault), string(direction), string(c.depth)}, " "), func(t *testing.T) {
-				b := newBed(t, mem.New(c.fault))
-				s := spec(t)
-				if c.layout != nil {
-					s = spec(t, c.layout)
-				}
-				plan := planOf(direction, s)
-				plan.Verify = c.depth
-				o, err := b.run(plan, Load{Requests: 3, Warmup: 1})
-				if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), c.says) {
-					t.Fatalf("error %v, want ErrCorrupt that says %q", err, c.says)
-				}
-				v := o.Cells[0].Verify
-				if v.Mismatched == 0 || v.First == "" || o.Cells[0].Complete {
-					t.Errorf("verification %+v, complete %v", v, o.Cells[0].Complete)
-				}
-				run, err := Summarize(o, Assumptions{}, err)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if got := run.Cells[0]; run.Complete || got.Verify.Mismatched == 0 || got.Verdict.Status != "fail" || !strings.Contains(got.Verdict.Reason, "arrived wrong") {
-					t.Errorf("record: complete %v, %+v, %+v", run.Complete, got.Verify, got.Verdict)
-				}
-				// The same consumer, without looking.
-				plan.Verify = payload.VerifyNone
-				if _, err := b.retry(plan, Load{Requests: 1}); err != nil {
-					t.Errorf("afterwards: %v", err)
-				}
+				inVirtualTime(t, func(t *testing.T) {
+					s := spec(t)
+					if c.layout != nil {
+						s = spec(t, c.layout)
+					}
+					plan := planOf(direction, s)
+					plan.Verify = c.depth
+					damageIsFound(t, c.fault, plan, c.says)
+				})
 			})
 		}
+	}
+}
+
+// damageIsFound makes a run over a transport with a fault, and then another one that does
+// not verify.
+func damageIsFound(t *testing.T, fault mem.Fault, plan Plan, says string) {
+	b := newVirtualBed(t, mem.New(fault))
+	o, err := b.run(plan, Load{Requests: 3, Warmup: 1})
+	if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), says) {
+		t.Fatalf("error %v, want ErrCorrupt that says %q", err, says)
+	}
+	v := o.Cells[0].Verify
+	if v.Mismatched == 0 || v.First == "" || o.Cells[0].Complete {
+		t.Errorf("verification %+v, complete %v", v, o.Cells[0].Complete)
+	}
+	run, err := Summarize(o, Assumptions{}, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := run.Cells[0]; run.Complete || got.Verify.Mismatched == 0 || got.Verdict.Status != "fail" || !strings.Contains(got.Verdict.Reason, "arrived wrong") {
+		t.Errorf("record: complete %v, %+v, %+v", run.Complete, got.Verify, got.Verdict)
+	}
+	plan.Verify = payload.VerifyNone
+	if _, err := b.retry(plan, Load{Requests: 1}); err != nil {
+		t.Errorf("afterwards: %v", err)
 	}
 }
 

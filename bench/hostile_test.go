@@ -134,6 +134,7 @@ func TestHostileProducer(t *testing.T) {
 
 // TestHostileSetup is a producer that errs before the first phase.
 func TestHostileSetup(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, tcp.New(), func(c *Consumer) { c.Limits.MemoryBytes = 64 << 20 })
 	for name, c := range map[string]struct {
 		body any
@@ -196,6 +197,7 @@ func planFrom(t *testing.T, change func(*Plan)) Plan {
 
 // TestHostileRegions: an advertisement that is not what pulling needs.
 func TestHostileRegions(t *testing.T) {
+	t.Parallel()
 	for name, body := range map[string]any{
 		"other worker": region{Worker: 3, Advertisement: transport.Advertisement(`[{"ID":1,"Size":4096}]`)},
 		"none":         region{Advertisement: transport.Advertisement(`[]`)},

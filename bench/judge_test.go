@@ -122,6 +122,7 @@ func TestExposedCeiling(t *testing.T) {
 // The run says the same as a check of its record does later, and so does a check of a
 // record of before, which has the flag alone.
 func TestRunAndCheckNameOneLimiter(t *testing.T) {
+	t.Parallel()
 	const ms = time.Millisecond
 	for _, c := range []struct {
 		busyPoll bool
@@ -158,6 +159,7 @@ func TestRunAndCheckNameOneLimiter(t *testing.T) {
 // TestCheckLosesNothing: a record whose link or prefill makes no prediction any more, of
 // which it holds one, is refused: 1.4 times what its link predicts must not pass.
 func TestCheckLosesNothing(t *testing.T) {
+	t.Parallel()
 	const ms = time.Millisecond
 	for name, c := range map[string]struct {
 		change func(*results.Run)

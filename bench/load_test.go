@@ -85,6 +85,7 @@ func TestSharedPath(t *testing.T) {
 // utilization is 0.08 and 1.68 of two workers are at work, at 10/s 0.1 and 2.1; the path
 // itself is full only at 100/s.
 func TestUnderPrefills(t *testing.T) {
+	t.Parallel()
 	const ms = time.Millisecond
 	for _, c := range []struct {
 		workers     int

@@ -54,6 +54,7 @@ func TestCalibrationOfStagedMemory(t *testing.T) {
 // TestCalibrationOfAnotherPath: a fit is used for runs of the same transport,
 // direction and lane only, and other differences are said.
 func TestCalibrationOfAnotherPath(t *testing.T) {
+	t.Parallel()
 	first := connectedOver(t)
 	first.Samples = pathSamples(20e-6, 1e-6, 60e6)
 	earlier, err := Summarize(first, gigabit(t), nil)

@@ -12,6 +12,7 @@ import (
 
 	"kvbench/internal/control"
 	"kvbench/internal/hostinfo"
+	"kvbench/internal/testenv"
 	"kvbench/payload"
 	"kvbench/results"
 	"kvbench/transport"
@@ -126,11 +127,13 @@ func planOf(direction Direction, specs ...payload.Spec) Plan {
 var directions = []Direction{Push, Pull}
 
 // TestRun makes whole runs in many forms and checks that what was counted fits
-// what was asked for.
+// what was asked for. Outside the long run each form moves over one of the two transports,
+// and over the other one in the other direction.
 func TestRun(t *testing.T) {
-	for _, over := range []transport.Transport{mem.New(), tcp.New()} {
-		for _, direction := range directions {
-			for _, c := range []struct {
+	t.Parallel()
+	for odd, over := range []transport.Transport{mem.New(), tcp.New()} {
+		for reverse, direction := range directions {
+			for i, c := range []struct {
 				name  string
 				specs []payload.Spec
 				plan  func(*Plan)
@@ -153,6 +156,9 @@ func TestRun(t *testing.T) {
 				{name: "few outstanding", plan: func(p *Plan) { p.Config.MaxOutstanding = 1 }},
 				{name: "duration", load: Load{Duration: 50 * time.Millisecond}},
 			} {
+				if (i+odd+reverse)%2 == 1 && !testenv.Full {
+					continue
+				}
 				t.Run(fmt.Sprintf("%s %s %s", over.Name(), direction, c.name), func(t *testing.T) {
 					if c.specs == nil {
 						c.specs = []payload.Spec{spec(t)}
@@ -178,6 +184,25 @@ func TestRun(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// TestDuration covers requests of 10 ms each, in virtual time: those that begin within
+// 95 ms are finished, and no other is made.
+func TestDuration(t *testing.T) {
+	for _, direction := range directions {
+		t.Run(string(direction), func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T) {
+				b := newVirtualBed(t, slowPath{Transport: mem.New(), perStream: 256 << 10 * 100})
+				o, err := b.run(planOf(direction, spec(t)), Load{Duration: 95 * time.Millisecond})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r := o.Cells[0].Record; r.Requests != 10 || r.Busy != 100*time.Millisecond {
+					t.Errorf("busy for %v with %d requests, want 100 ms with 10", r.Busy, r.Requests)
+				}
+			})
+		})
 	}
 }
 
@@ -267,6 +292,7 @@ func checkRecord(t *testing.T, o *Outcome) {
 // TestRunCalibrated: calibration times batches before, between and after the
 // cells, and each side may be the one that does.
 func TestRunCalibrated(t *testing.T) {
+	t.Parallel()
 	for _, direction := range directions {
 		t.Run(string(direction), func(t *testing.T) {
 			plan := planOf(direction, spec(t), spec(t, tokens(20)))
@@ -315,6 +341,7 @@ func stopAfter(p *Producer, n int64, stop func()) {
 // TestCancelKeeps what was measured until then, on either transport and in
 // either direction, and the consumer goes on.
 func TestCancelKeeps(t *testing.T) {
+	t.Parallel()
 	for _, over := range []transport.Transport{mem.New(), tcp.New()} {
 		for _, direction := range directions {
 			for _, workers := range []int{1, 3} {
@@ -396,6 +423,7 @@ func TestStoppedConsumer(t *testing.T) {
 
 // TestSessions: one run at a time unless told otherwise.
 func TestSessions(t *testing.T) {
+	t.Parallel()
 	for places, want := range map[int]string{1: "busy", 2: ""} {
 		t.Run(fmt.Sprint(places), func(t *testing.T) {
 			b := newBed(t, tcp.New(), func(c *Consumer) { c.Limits.Sessions = places })

@@ -88,6 +88,14 @@ func against(t *testing.T, link string) Assumptions {
 	return Assumptions{Link: &l, Framing: model.Framing{Mode: model.FramingOff}, Judge: Judge{Tolerance: 0.3, Against: []string{"spec", "fit"}}}
 }
 
+// unverified is planOf for runs whose bytes are not in question, and of which 16 MiB would
+// take long to check under the race detector.
+func unverified(direction Direction, specs ...payload.Spec) Plan {
+	plan := planOf(direction, specs...)
+	plan.Verify = payload.VerifyNone
+	return plan
+}
+
 // sixteenMiB is one layer of 16 MiB, K and V, in blocks of so many tokens: 4096
 // bytes a token, so 8192/block descriptors.
 func sixteenMiB(t *testing.T, block int) payload.Spec {
@@ -103,6 +111,7 @@ func sixteenMiB(t *testing.T, block int) payload.Spec {
 // and predict 16, 256 and 4096 descriptors within 1 %. Against a link of 400 MB/s, 41.94 ms,
 // the first two runs are fast enough, and descriptors limit the third.
 func TestDescriptorsAreNamed(t *testing.T) {
+	t.Parallel()
 	const gamma = 12 * time.Microsecond
 	inVirtualTime(t, func(t *testing.T) {
 		b := newVirtualBed(t, slowPath{Transport: mem.New(), perDescriptor: gamma, perStream: 500e6})
@@ -162,6 +171,7 @@ func withinShare(got, want, share float64) bool { return math.Abs(got-want) <= s
 // run is judged against 400 MB/s. After its measurement it finds that four streams carry
 // that; if all streams share 100 MB/s, it finds that more do not help.
 func TestMoreStreams(t *testing.T) {
+	t.Parallel()
 	for _, direction := range directions {
 		for _, shared := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, shared %v", direction, shared), func(t *testing.T) {
@@ -173,7 +183,7 @@ func TestMoreStreams(t *testing.T) {
 
 func moreStreams(t *testing.T, direction Direction, shared bool) {
 	b := newVirtualBed(t, slowPath{Transport: mem.New(), perStream: 100e6, shared: shared})
-	run := b.judged(planOf(direction, sixteenMiB(t, 512)), Load{Requests: 4}, against(t, "3.2Gbit/s"))
+	run := b.judged(unverified(direction, sixteenMiB(t, 512)), Load{Requests: 4}, against(t, "3.2Gbit/s"))
 	v := run.Cells[0].Verdict
 	t.Logf("%+v; %s: %s", run.Streams, v.Limiter, v.Evidence)
 	if run.Streams == nil || len(run.Streams.Rates) != 3 {
@@ -223,25 +233,26 @@ func (b *bed) judged(plan Plan, load Load, assumed Assumptions) *results.Run {
 // TestStreamsNotTried: a run that the link explains, or whose requests already share
 // the path, tries no more streams; and a probe that fails spoils nothing.
 func TestStreamsNotTried(t *testing.T) {
+	t.Parallel()
 	inVirtualTime(t, streamsNotTried)
 }
 
 func streamsNotTried(t *testing.T) {
 	path := slowPath{Transport: mem.New(), perStream: 200e6}
-	if run := newVirtualBed(t, path).judged(planOf(Push, sixteenMiB(t, 512)), Load{Requests: 3}, against(t, "100Mbit/s")); run.Streams != nil {
+	if run := newVirtualBed(t, path).judged(unverified(Push, sixteenMiB(t, 512)), Load{Requests: 3}, against(t, "100Mbit/s")); run.Streams != nil {
 		t.Errorf("faster than its link: %+v", run.Streams)
 	}
 	if run := newVirtualBed(t, path).judged(planOf(Push, spec(t)), Load{Requests: 3}, against(t, "100gbe")); run.Streams != nil {
 		t.Errorf("too small to show a bandwidth: %+v", run.Streams)
 	}
-	shared := planOf(Push, sixteenMiB(t, 512))
+	shared := unverified(Push, sixteenMiB(t, 512))
 	shared.Workers = 2
 	if run := newVirtualBed(t, path).judged(shared, Load{Requests: 4}, against(t, "100gbe")); run.Streams != nil {
 		t.Errorf("two requests at a time: %+v", run.Streams)
 	}
 	path.mostStreams = 1
 	b := newVirtualBed(t, path)
-	run := b.judged(planOf(Push, sixteenMiB(t, 512)), Load{Requests: 3}, against(t, "100gbe"))
+	run := b.judged(unverified(Push, sixteenMiB(t, 512)), Load{Requests: 3}, against(t, "100gbe"))
 	if v := run.Cells[0].Verdict; run.Streams == nil || len(run.Streams.Rates) > 0 || !strings.Contains(run.Streams.Note, "firewall") || v.Status != "fail" || strings.Contains(v.Evidence, "do not help") {
 		t.Errorf("no second connection: probe %+v, verdict %+v", run.Streams, v)
 	}

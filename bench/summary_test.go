@@ -241,6 +241,7 @@ func TestAlphaAndGamma(t *testing.T) {
 
 // TestVerdicts has the cases in which a cell passes, fails, or cannot be told.
 func TestVerdicts(t *testing.T) {
+	t.Parallel()
 	const ms = time.Millisecond
 	steady := func(d time.Duration) []time.Duration { return []time.Duration{d, d, d, d, d, d, d, d, d, d} }
 	for _, c := range []struct {
@@ -366,6 +367,7 @@ func TestUntrustedFit(t *testing.T) {
 
 // TestRecheck judges a stored record by its histogram, not by what else stands in it.
 func TestRecheck(t *testing.T) {
+	t.Parallel()
 	const ms = time.Millisecond
 	fresh := func() *results.Run {
 		run, err := Summarize(outcomeOf(t, measuredAs(400*ms, 400*ms, 400*ms, 400*ms, 400*ms, 400*ms)), gigabit(t), nil)

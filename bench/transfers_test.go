@@ -44,6 +44,7 @@ func unlikeRun(t *testing.T, exposed time.Duration) *results.Run {
 // TestUnlikeLayersAreJudged by the recurrence over their own sizes: the mean layer, of
 // 4,325,376 bytes, would leave 36.75 ms exposed, and call 71 ms a failure.
 func TestUnlikeLayersAreJudged(t *testing.T) {
+	t.Parallel()
 	for exposed, want := range map[time.Duration]string{71 * time.Millisecond: "pass", 37 * time.Millisecond: "fail"} {
 		run := unlikeRun(t, exposed)
 		for range 2 { // as summarized, and as read back
@@ -117,6 +118,7 @@ func TestOlderRecordUnderPrefill(t *testing.T) {
 
 // TestTransfersContradict: a record whose transfers are not its totals is refused.
 func TestTransfersContradict(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(*results.Cell){
 		"one less":              func(c *results.Cell) { c.Transfers = c.Transfers[1:] },
 		"other bytes":           func(c *results.Cell) { c.Transfers[0].Bytes++ },

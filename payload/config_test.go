@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"runtime/metrics"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 func read(config string) (Geometry, error) { return ReadConfig(strings.NewReader(config)) }
@@ -373,10 +373,11 @@ func vary(v any, check func(), absurd []string) {
 // where it comes from, or a geometry whose figures are sound.
 func checkConfig(t testing.TB, config []byte) {
 	t.Helper()
-	start := time.Now()
+	before := allocated()
 	g, err := ReadConfig(bytes.NewReader(config))
-	if d := time.Since(start); d > 10*time.Second { // milliseconds where nobody else runs
-		t.Fatalf("%.300s took %v", config, d)
+	// The most layers take 640 kB, and lists grow by doubling.
+	if n, limit := allocated()-before, uint64(16<<20+1000*len(config)); n > limit {
+		t.Fatalf("%.300s took %d bytes of memory, limit %d", config, n, limit)
 	}
 	if err != nil {
 		if !strings.HasPrefix(err.Error(), "read config: ") || len(err.Error()) > 1000 {
@@ -394,6 +395,13 @@ func checkConfig(t testing.TB, config []byte) {
 	if err == nil && (s.Bytes < 0 || s.WireBytes < 0 || float64(s.Bytes) > g.BytesPerToken(Format{})*(1<<20)) {
 		t.Fatalf("%.300s: sizes overflow: %+v", config, s)
 	}
+}
+
+// allocated returns the bytes that this process has allocated so far.
+func allocated() uint64 {
+	s := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(s)
+	return s[0].Value.Uint64()
 }
 
 func TestUnknownArchitecture(t *testing.T) {

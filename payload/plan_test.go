@@ -161,7 +161,9 @@ func TestPlansMoveWhatTheySay(t *testing.T) {
 		if s.Format.code == codeRatio { // a stream has no heads to label
 			continue
 		}
-		if i%3 != 0 && testenv.Race && !testenv.Full { // three of nine cuts of each format and layout
+		// Three of the nine cuts of each format and layout: from one layout to the next a
+		// format's cuts change, and so do the lengths.
+		if (i+i/9)%3 != 0 && testenv.Race && !testenv.Full {
 			continue
 		}
 		s.State = false
