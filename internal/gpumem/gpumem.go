@@ -1,5 +1,5 @@
-// Package gpumem is the GPU memory that endpoints of transports make for their
-// callers: what the transports of GPU memory share. It is called by them.
+// Package gpumem manages the GPU memory that endpoints allocate for their callers. The
+// transports of GPU memory share it and call it.
 package gpumem
 
 import (
@@ -12,19 +12,20 @@ import (
 	"kvbench/transport"
 )
 
-// ErrUnderWay is wrapped by the error of a wait for copies that failed. What they touch
-// is not given back then.
+// ErrUnderWay is wrapped by the error of a failed wait for copies. The copies' memory
+// is then not freed.
 var ErrUnderWay = errors.New("a copy may be under way still, so the memory that it touches is kept until this process ends")
 
-// Owned is the memory that an endpoint has made. An endpoint that embeds it implements
-// transport.Allocator and transport.Copier. Its methods are safe for concurrent use.
+// Owned holds the memory that an endpoint has allocated. An endpoint that embeds it
+// implements transport.Allocator and transport.Copier. Its methods are safe for
+// concurrent use.
 type Owned struct {
 	device int
-	// registered reports whether a region of the endpoint lies in a piece of memory.
+	// registered reports whether a region of the endpoint overlaps a range of memory.
 	registered func(at cudadrv.DevicePointer, size int64) bool
 	alloc      func(c *cudadrv.Context, size int64) (*cudadrv.Buffer, error)
 
-	mu    sync.RWMutex // held for reading by copies, so that none outlives its memory
+	mu    sync.RWMutex // read-locked by copies, so that memory is not freed during a copy
 	at    map[uintptr]*cudadrv.Buffer
 	ended bool
 }
@@ -34,20 +35,21 @@ var (
 	_ transport.Copier    = (*Owned)(nil)
 )
 
-// On returns an endpoint's memory on a device, of which there is none yet.
+// On returns the empty Owned of an endpoint on a device.
 func On(device int, registered func(at cudadrv.DevicePointer, size int64) bool) *Owned {
 	return &Owned{device: device, registered: registered, alloc: (*cudadrv.Context).Alloc, at: make(map[uintptr]*cudadrv.Buffer)}
 }
 
-// MadeBy has alloc make the memory in place of cudadrv.Context.Alloc. It is called
-// before Allocate is.
+// MadeBy replaces cudadrv.Context.Alloc as the allocation function. It must be called
+// before Allocate.
 func (o *Owned) MadeBy(alloc func(c *cudadrv.Context, size int64) (*cudadrv.Buffer, error)) *Owned {
 	o.alloc = alloc
 	return o
 }
 
-// Check says what keeps GPU memory from being registered with an endpoint whose device
-// has the context, or nil.
+// Check returns an error if GPU memory cannot be registered with an endpoint on the
+// context's device. The error wraps transport.ErrBounds, transport.ErrUnsupported or
+// the driver's error.
 func Check(c *cudadrv.Context, m transport.Memory) error {
 	switch {
 	case m.Length < 1:
@@ -59,7 +61,8 @@ func Check(c *cudadrv.Context, m transport.Memory) error {
 	return CheckRange(c, m)
 }
 
-// CheckRange makes sure that GPU memory lies in one allocation of the context's device.
+// CheckRange returns an error if GPU memory does not lie in one allocation of the
+// context's device.
 func CheckRange(c *cudadrv.Context, m transport.Memory) error {
 	at := cudadrv.DevicePointer(m.Pointer)
 	base, size, err := c.AddressRange(at)
@@ -98,7 +101,7 @@ func (o *Owned) Allocate(size int64) (transport.Memory, error) {
 	return transport.Memory{Kind: transport.CUDAMemory, Device: o.device, Pointer: uintptr(b.Pointer), Length: size}, nil
 }
 
-// buffer is what was made at the beginning of m.
+// buffer returns the allocation that starts at m. Its error wraps transport.ErrRegion.
 func (o *Owned) buffer(m transport.Memory) (*cudadrv.Buffer, error) {
 	b := o.at[m.Pointer]
 	if b == nil {
@@ -112,7 +115,7 @@ func (o *Owned) Free(m transport.Memory) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ended {
-		return nil // it went with the connection
+		return nil // freed with the connection
 	}
 	b, err := o.buffer(m)
 	if err != nil {
@@ -154,8 +157,8 @@ func (o *Owned) with(m transport.Memory, f func(*cudadrv.Buffer) error) error {
 	return err
 }
 
-// Leave ends what Allocate can, and leaves to the end of the process what was made:
-// for where a peer may still touch it.
+// Leave makes Allocate fail from now on, and keeps the allocated memory until the
+// process ends, because a peer may still access it.
 func (o *Owned) Leave() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -163,7 +166,7 @@ func (o *Owned) Leave() {
 	clear(o.at)
 }
 
-// FreeAll gives everything back, whatever is registered, and ends what Allocate can.
+// FreeAll frees all memory, registered or not, and makes Allocate fail from now on.
 func (o *Owned) FreeAll() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

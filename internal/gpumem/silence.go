@@ -8,10 +8,10 @@ import (
 	"kvbench/transport"
 )
 
-// WatchPeer returns an error that wraps transport.ErrPeer once the peer has said nothing
-// for the timeout while it owed an answer all along, and nil once closing is closed. How
-// long copies take is not its business. heard is when the peer last said something, as
-// [transport.Now]; owed reports whether an answer is due since before a time.
+// WatchPeer returns an error that wraps transport.ErrPeer if the peer sends nothing for
+// the timeout while it owes an answer, and nil once closing is closed. The time of
+// copies does not count. heard holds the time of the peer's last message, as
+// [transport.Now]. owed reports whether an answer has been due since before a time.
 func WatchPeer(closing <-chan struct{}, timeout time.Duration, heard *atomic.Int64, owed func(before time.Duration) bool) error {
 	tick := time.NewTicker(max(timeout/10, 10*time.Millisecond))
 	defer tick.Stop()

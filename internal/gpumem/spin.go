@@ -7,11 +7,12 @@ import (
 	"kvbench/transport"
 )
 
-// spareTime is how long an idle goroutine asks the driver for news before it sleeps,
-// where there are cores to spare: waking up takes the driver tens of microseconds.
+// spareTime is how long an idle goroutine polls the driver before it sleeps, if there
+// are enough cores. A wake-up by the driver takes tens of microseconds.
 const spareTime = 50 * time.Microsecond
 
-// Spin is how long whoever waits for copies asks the driver before it sleeps.
+// Spin returns how long a goroutine that waits for copies polls the driver before it
+// sleeps.
 func Spin(cfg transport.Config) time.Duration {
 	switch {
 	case cfg.BusyPoll:

@@ -12,18 +12,18 @@ import (
 	"kvbench/transport"
 )
 
-// SecretSize is the bytes of an address's secret.
+// SecretSize is the size of an address's secret in bytes.
 const SecretSize = 16
 
-// Address is what a dialler needs of a listener on TCP: where it is, and a secret that shows
-// that the dialler was given it, so that it travels on an authenticated channel only.
+// Address is the address of a listener on TCP. Its secret proves that the dialler
+// received the address, so an address must travel only on an authenticated channel.
 type Address struct {
 	HostPort string `json:"host_port"`
 	Secret   []byte `json:"secret"`
 }
 
-// NewAddress makes the address of a listener, which names the host advertise instead of
-// its own if that is not empty.
+// NewAddress returns the address of a listener. It names the host advertise, or the
+// listener's host if advertise is empty.
 func NewAddress(listens net.Addr, advertise string) (Address, error) {
 	host, port, err := net.SplitHostPort(listens.String())
 	if err != nil {
@@ -37,8 +37,9 @@ func NewAddress(listens net.Addr, advertise string) (Address, error) {
 	return a, nil
 }
 
-// From is where a dialler reaches the listener that has a zone of its own, or none, to dial
-// link-local addresses in: the listener named its own interface.
+// From returns the host and port to dial. For a link-local address it replaces the
+// listener's zone with the dialler's zone, because a zone names an interface of one
+// host. If zone is empty, the address stays unchanged.
 func (a Address) From(zone string) string {
 	host, port, err := net.SplitHostPort(a.HostPort)
 	ip, errIP := netip.ParseAddr(host)
@@ -48,7 +49,7 @@ func (a Address) From(zone string) string {
 	return net.JoinHostPort(ip.WithZone(zone).String(), port)
 }
 
-// Encode is what ParseAddress reads.
+// Encode returns the address in the form that ParseAddress reads.
 func (a Address) Encode() []byte {
 	b, err := json.Marshal(a)
 	if err != nil {
@@ -57,7 +58,8 @@ func (a Address) Encode() []byte {
 	return b
 }
 
-// ParseAddress reads what a listener said of itself. Its error wraps transport.ErrProtocol.
+// ParseAddress decodes and checks a listener's address. Its error wraps
+// transport.ErrProtocol.
 func ParseAddress(b []byte) (Address, error) {
 	var a Address
 	if err := json.Unmarshal(b, &a); err != nil {
@@ -73,8 +75,8 @@ func ParseAddress(b []byte) (Address, error) {
 	return a, nil
 }
 
-// Admits reports whether a dialler's secret is the address's. How long that takes says
-// nothing of it.
+// Admits reports whether a dialler's secret is correct. It takes constant time, so that
+// its duration reveals nothing about the secret.
 func (a Address) Admits(secret []byte) bool {
 	return subtle.ConstantTimeCompare(a.Secret, secret) == 1
 }

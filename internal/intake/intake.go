@@ -1,7 +1,8 @@
-// Package intake takes in sockets whose diallers introduce themselves before anybody
-// accepts them: what the listeners of transports share. It owns the listening socket, the
-// sockets that are part way through an introduction, and the connections that wait to be
-// accepted; it bounds both, so that strangers hold little of this host's, and Close ends them.
+// Package intake accepts sockets from diallers that must introduce themselves first.
+// The listeners of the transports share it. It owns the listening socket, the sockets
+// in the middle of an introduction, and the connections that wait for Accept. It bounds
+// their numbers, so that strangers hold few resources of this host, and Close ends
+// them.
 //
 // It is called by transports and internal/rendezvous.
 package intake
@@ -15,11 +16,11 @@ import (
 	"kvbench/transport"
 )
 
-// Most is how many sockets may be part way through an introduction at a time, and how many
-// connections of a role may wait.
+// Most is the most sockets in the middle of an introduction at a time, and the most
+// waiting connections of a role.
 const Most = 64
 
-// Role is what the dialler of a connection is.
+// Role is the role of a connection's dialler.
 type Role int
 
 // The roles.
@@ -28,7 +29,7 @@ const (
 	Target
 )
 
-// Listener takes connections in, of which it knows no more than that they are a T.
+// Listener accepts connections of any type T.
 type Listener[T any] struct {
 	net     net.Listener
 	drop    func(T)
@@ -41,8 +42,8 @@ type Listener[T any] struct {
 	hearing map[net.Conn]bool
 }
 
-// New returns a listener on l that does not listen yet. drop ends a connection that was
-// offered and not accepted.
+// New returns a listener on l that does not accept yet. drop closes a connection that
+// was offered and not accepted.
 func New[T any](l net.Listener, drop func(T)) *Listener[T] {
 	return &Listener[T]{
 		net: l, drop: drop, closing: make(chan struct{}),
@@ -50,15 +51,15 @@ func New[T any](l net.Listener, drop func(T)) *Listener[T] {
 	}
 }
 
-// Start begins to take sockets in. hear hears the introduction of each, on a goroutine of
-// its own; the socket is closed where that returns an error or the listener is closed
-// meanwhile. Otherwise admit is called, and the socket is for it to see to.
+// Start starts to accept sockets. For each it calls hear, on a new goroutine, to read
+// the introduction. If hear returns an error or the listener is closed meanwhile, the
+// socket is closed. Otherwise admit is called and takes over the socket.
 func (l *Listener[T]) Start(hear func(net.Conn) (admit func(), err error)) {
 	l.wg.Go(func() { l.accept(hear) })
 }
 
-// Offer has a connection wait to be accepted. It reports false where too many do. It is
-// called by admit.
+// Offer queues a connection for Accept. It returns false if too many wait. admit calls
+// it.
 func (l *Listener[T]) Offer(as Role, c T) bool {
 	select {
 	case l.waiting[as] <- c:
@@ -68,8 +69,8 @@ func (l *Listener[T]) Offer(as Role, c T) bool {
 	}
 }
 
-// Accept waits for a connection whose dialler has a role, in the order in which they were
-// offered. Its error is the context's, or transport.ErrClosed.
+// Accept waits for a connection from a dialler with a role, in the order of the offers.
+// It returns the context's error, or transport.ErrClosed.
 func (l *Listener[T]) Accept(ctx context.Context, as Role) (c T, err error) {
 	select {
 	case c = <-l.waiting[as]:
@@ -81,12 +82,12 @@ func (l *Listener[T]) Accept(ctx context.Context, as Role) (c T, err error) {
 	}
 }
 
-// Close stops listening, which must have been started, and drops what nobody accepted.
-// Nothing is heard or admitted any more when it returns.
+// Close stops listening and drops the connections that were not accepted. The listener
+// must have been started. After Close returns, no socket is read or admitted any more.
 func (l *Listener[T]) Close() error {
 	var err error
 	l.once.Do(func() {
-		err = l.net.Close() // first: whoever knows of the end finds nobody listening
+		err = l.net.Close() // first, so that a dial fails once the end is visible
 		close(l.closing)
 		l.mu.Lock()
 		for c := range l.hearing {
@@ -101,7 +102,7 @@ func (l *Listener[T]) Close() error {
 	return err
 }
 
-// dropAll drops what waits. Accept may take some of it meanwhile.
+// dropAll drops the waiting connections. A concurrent Accept may still take some.
 func (l *Listener[T]) dropAll(waiting <-chan T) {
 	for {
 		select {
@@ -120,7 +121,7 @@ func (l *Listener[T]) accept(hear func(net.Conn) (func(), error)) {
 			select {
 			case <-l.closing:
 				return
-			case <-time.After(10 * time.Millisecond): // out of file descriptors, say: let some go
+			case <-time.After(10 * time.Millisecond): // for example out of file descriptors: wait until some are closed
 			}
 			continue
 		}
@@ -132,8 +133,8 @@ func (l *Listener[T]) accept(hear func(net.Conn) (func(), error)) {
 	}
 }
 
-// enter notes a socket for Close to end. It reports false where that has been, and where
-// too many introduce themselves.
+// enter adds a socket to those that Close closes. It returns false if the listener is
+// closed or too many sockets are being introduced.
 func (l *Listener[T]) enter(c net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,7 +150,8 @@ func (l *Listener[T]) enter(c net.Conn) bool {
 	return true
 }
 
-// introduce hears a socket. What is admitted after Close has begun, Close still drops.
+// introduce reads a socket's introduction and admits it. Close drops a connection that
+// is admitted after Close began.
 func (l *Listener[T]) introduce(c net.Conn, hear func(net.Conn) (func(), error)) {
 	admit, err := hear(c)
 	l.mu.Lock()

@@ -1,13 +1,13 @@
-// Package rendezvous introduces the two ends of a connection whose data does not
-// travel over a socket of ours. Over one TCP socket each learns some bytes of the
-// other, and the socket stays open: it carries the few messages that are not data,
-// and its end tells at once that the other process is gone, on lanes too that
-// cannot notice. The dialler proves that it has the listener's address, which
-// holds a secret, so an address travels only on an authenticated channel.
+// Package rendezvous introduces the two ends of a connection that carries its data
+// outside kvbench's sockets. Over one TCP socket each side sends the other a hello. The
+// socket then stays open for the few messages that are not data. Its end shows at once
+// that the other process is gone, also on lanes that cannot detect it. The address
+// holds a secret that the dialler must send back, so an address must travel only on an
+// authenticated channel.
 //
-// It is called by transports, and its errors are the contract's: transport.ErrPeer where
-// the peer cannot be reached, has gone or has refused, transport.ErrProtocol where it
-// sent something else than it should, transport.ErrClosed from a listener that was closed.
+// Transports call it, and its errors follow their contract: transport.ErrPeer if the
+// peer is unreachable, gone or has refused, transport.ErrProtocol if it sent an invalid
+// message, and transport.ErrClosed from a closed listener.
 package rendezvous
 
 import (
@@ -30,7 +30,7 @@ const (
 	maxFrame = 1 << 20
 )
 
-// Role is what the dialler of a connection is.
+// Role is the role of a connection's dialler.
 type Role string
 
 // The roles.
@@ -42,9 +42,9 @@ const (
 // introduction is the first frame in either direction.
 type introduction struct {
 	Version int             `json:"version"`
-	Secret  []byte          `json:"secret,omitempty"` // the dialler's proof
+	Secret  []byte          `json:"secret,omitempty"` // from the dialler
 	Role    Role            `json:"role,omitempty"`
-	Refusal string          `json:"refusal,omitempty"` // the listener's: why not
+	Refusal string          `json:"refusal,omitempty"` // from the listener: the reason
 	Hello   json.RawMessage `json:"hello,omitempty"`
 }
 
@@ -72,8 +72,8 @@ func (c *Conn) Send(v any) error {
 	return nil
 }
 
-// Receive waits for one message. Its error wraps transport.ErrPeer where the socket ended
-// and transport.ErrProtocol where the message is none.
+// Receive waits for one message. Its error wraps transport.ErrPeer if the socket ended,
+// and transport.ErrProtocol if the message is invalid.
 func (c *Conn) Receive(v any) error {
 	var size [4]byte
 	if _, err := io.ReadFull(c.net, size[:]); err != nil {
@@ -101,19 +101,19 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// Net is the socket itself, for messages of another form than Send's. Both sides go
-// over to it between the same two messages.
+// Net returns the socket, for messages in another format. Both sides must switch to it
+// between the same two messages.
 func (c *Conn) Net() net.Conn { return c.net }
 
-// LocalAddr is this side's address.
+// LocalAddr returns this side's address.
 func (c *Conn) LocalAddr() net.Addr { return c.net.LocalAddr() }
 
-// RemoteAddr is the peer's address.
+// RemoteAddr returns the peer's address.
 func (c *Conn) RemoteAddr() net.Addr { return c.net.RemoteAddr() }
 
-// Dial connects to a listener, says hello in a role and returns the listener's
-// hello, which it decodes into answer. It waits until the listener's side has
-// called Answer, for up to patience. Link-local addresses are dialled in zone, if it is not empty.
+// Dial connects to a listener in a role and sends hello. It waits up to patience until
+// the listener's side calls Answer, and decodes that hello into answer. Link-local
+// addresses are dialled in zone, if it is not empty.
 func Dial(ctx context.Context, to []byte, zone string, as Role, hello, answer any, patience time.Duration) (*Conn, error) {
 	a, err := intake.ParseAddress(to)
 	if err != nil {
@@ -164,7 +164,7 @@ type Caller struct {
 	hello json.RawMessage
 }
 
-// Hello decodes what the dialler said.
+// Hello decodes the dialler's hello. Its error wraps transport.ErrProtocol.
 func (c *Caller) Hello(v any) error { return readHello(c.hello, v) }
 
 func readHello(b json.RawMessage, v any) error {
@@ -174,7 +174,7 @@ func readHello(b json.RawMessage, v any) error {
 	return nil
 }
 
-// Answer accepts the dialler.
+// Answer accepts the dialler and sends it hello.
 func (c *Caller) Answer(hello any) (*Conn, error) {
 	said, err := json.Marshal(hello)
 	if err == nil {
@@ -190,23 +190,23 @@ func (c *Caller) Answer(hello any) (*Conn, error) {
 	return c.conn, nil
 }
 
-// Refuse turns the dialler away and tells it why.
+// Refuse sends the dialler the reason and closes its socket.
 func (c *Caller) Refuse(why error) {
-	// It may have gone already; there is nobody else to tell.
+	// If this fails, the dialler is gone.
 	_ = c.conn.Send(introduction{Version: version, Refusal: why.Error()})
 	c.conn.Close()
 }
 
-// Listener takes diallers in.
+// Listener accepts diallers.
 type Listener struct {
 	callers  *intake.Listener[*Caller]
 	addr     intake.Address
 	patience time.Duration
 }
 
-// Listen opens a listener at a host and port. Its address names the host advertise
-// instead, if that is not empty. A dialler that does not introduce itself within
-// patience is dropped.
+// Listen opens a listener at a host and port. If advertise is not empty, its address
+// names that host instead. A dialler that does not introduce itself within patience is
+// dropped.
 func Listen(ctx context.Context, hostPort, advertise string, patience time.Duration) (*Listener, error) {
 	var lc net.ListenConfig
 	n, err := lc.Listen(ctx, "tcp", hostPort)
@@ -226,21 +226,21 @@ func listenOn(n net.Listener, advertise string, patience time.Duration) (*Listen
 	return l, nil
 }
 
-// Address is what Dial needs.
+// Address returns the address for Dial.
 func (l *Listener) Address() []byte { return l.addr.Encode() }
 
-// Accept waits for a dialler of a role, in the order in which they came. Its error
-// is the context's, or transport.ErrClosed.
+// Accept waits for a dialler with a role, in the order of their arrival. It returns the
+// context's error, or transport.ErrClosed.
 func (l *Listener) Accept(ctx context.Context, as Role) (*Caller, error) {
 	return l.callers.Accept(ctx, roles[as])
 }
 
-// Close stops listening, and drops diallers that nobody accepted.
+// Close stops listening and drops the diallers that were not accepted.
 func (l *Listener) Close() error { return l.callers.Close() }
 
 var roles = map[Role]intake.Role{Initiator: intake.Initiator, Target: intake.Target}
 
-// introduce hears a dialler, and has it wait.
+// introduce reads a dialler's introduction and queues it.
 func (l *Listener) introduce(s net.Conn) (admit func(), err error) {
 	caller, as, err := l.hear(s)
 	return func() {
@@ -269,7 +269,7 @@ func (l *Listener) hear(s net.Conn) (*Caller, intake.Role, error) {
 	case !known:
 		caller.Refuse(fmt.Errorf("role %q is not known", i.Role))
 	default:
-		// Whoever accepts may take as long as it needs.
+		// No deadline from here on, because Accept may come late.
 		return caller, as, s.SetDeadline(time.Time{})
 	}
 	return nil, 0, transport.ErrProtocol

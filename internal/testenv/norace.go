@@ -3,8 +3,8 @@
 package testenv
 
 const (
-	// Race reports whether the race detector is built in.
+	// Race is true if the race detector is built in.
 	Race = false
-	// Slowdown is how many times longer a test may take in this build.
+	// Slowdown multiplies the time that a test may take in this build.
 	Slowdown = 1
 )

@@ -2,6 +2,6 @@
 
 package testenv
 
-// Full reports whether this is the long run (build tag full): every permutation of
-// configurations, random moments in place of named ones, long series.
+// Full is true in the long run (build tag full), which tests every permutation of
+// configurations, random moments in place of named ones, and long series.
 const Full = false

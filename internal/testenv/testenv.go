@@ -1,5 +1,5 @@
-// Package testenv holds what the tests of every package need to know about the
-// build and the machine that they run on. Only tests and test support import it.
+// Package testenv describes the build and the machine for the tests of every package.
+// Only tests and test support import it.
 package testenv
 
 import (
@@ -9,13 +9,14 @@ import (
 	"testing"
 )
 
-// RequireVar is the environment variable that lists, with commas, what a machine must
-// have: netns, rdma, cuda-double and so on. A test that needs something of the list
-// and does not find it fails; without the entry it is skipped.
+// RequireVar is the environment variable that lists, with commas, the features that a
+// machine must have: netns, rdma, cuda-double and so on. A test that needs a listed
+// feature and does not find it fails. If the feature is not listed, the test is
+// skipped.
 const RequireVar = "KVBENCH_REQUIRE"
 
-// Skip ends a test that needs something this machine or build does not have: it
-// skips the test with the reason, or fails it if RequireVar lists need.
+// Skip ends a test that needs a feature missing from this machine or build. It skips
+// the test with the reason, or fails it if RequireVar lists need.
 func Skip(tb testing.TB, need, reason string) {
 	tb.Helper()
 	if slices.Contains(strings.Split(os.Getenv(RequireVar), ","), need) {

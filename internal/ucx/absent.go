@@ -10,7 +10,7 @@ import (
 // Built reports whether this build has the binding.
 const Built = false
 
-// Load returns ErrNotBuilt, and so does all that follows.
+// Load returns ErrNotBuilt, as do all functions below that return an error.
 func Load() error { return ErrNotBuilt }
 
 // Version returns ErrNotBuilt.
@@ -25,7 +25,7 @@ func Survey() (string, error) { return "", ErrNotBuilt }
 // TypesOf returns ErrNotBuilt.
 func TypesOf([]Setting) (MemoryTypes, error) { return 0, ErrNotBuilt }
 
-// Worker cannot be had in this build: NewWorker never returns one.
+// Worker is never created in this build.
 type Worker struct{}
 
 // NewWorker returns ErrNotBuilt.
@@ -44,7 +44,7 @@ func (Memory) Pointer() unsafe.Pointer { return nil }
 // Remote is the peer's memory.
 type Remote struct{}
 
-// The methods of a worker that does not exist.
+// The methods of a worker, which is never created.
 
 func (*Worker) Address() ([]byte, error)                                 { return nil, ErrNotBuilt }
 func (*Worker) Connect([]byte) error                                     { return ErrNotBuilt }

@@ -59,7 +59,7 @@ int kvb_events_hand_over(struct kvb_events *e)
 	if (put != r->put) {
 		__atomic_store_n(&r->put, put, __ATOMIC_SEQ_CST);
 		if (__atomic_exchange_n(&r->listening, 0, __ATOMIC_SEQ_CST)) {
-			eventfd_write(e->fd, 1);  // refused where it is full, which rings as well
+			eventfd_write(e->fd, 1);  // if the counter is full, fd is readable anyway
 		}
 	}
 	return e->count == 0;

@@ -8,10 +8,10 @@
 #include <stddef.h>
 #include <unistd.h>
 
-static _Thread_local sigjmp_buf *guarded;  // where this thread goes instead; NULL outside
+static _Thread_local sigjmp_buf *guarded;  // jump target of this thread's guarded call; NULL outside
 static struct sigaction before;
 
-// on_abort leaves abort, which allows that: see "Application Usage" of abort in POSIX.
+// on_abort jumps out of abort. POSIX allows that: see "Application Usage" of abort.
 static void on_abort(int signal, siginfo_t *info, void *context)
 {
 	sigjmp_buf *to = guarded;
@@ -19,15 +19,15 @@ static void on_abort(int signal, siginfo_t *info, void *context)
 		guarded = NULL;
 		siglongjmp(*to, 1);
 	}
-	// Somebody else's, or sent from outside: as if this handler had never been.
+	// From unguarded code or from outside: act as if this handler did not exist.
 	sigaction(SIGABRT, &before, NULL);
 	raise(SIGABRT);
 }
 
 void kvb_guard_start(void)
 {
-	// On the signal stack, as all handlers in a Go program, and not deferred, so that
-	// leaving it leaves no signal blocked.
+	// SA_ONSTACK, because handlers in a Go program run on the signal stack. SA_NODEFER,
+	// so that the jump leaves no signal blocked.
 	struct sigaction action = {.sa_sigaction = on_abort, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
 	sigemptyset(&action.sa_mask);
 	sigaction(SIGABRT, &action, &before);

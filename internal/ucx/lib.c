@@ -9,20 +9,20 @@
 
 struct kvb_lib kvb_lib;
 
-// prepare sets what UCX reads from the environment when it is loaded. What the
-// user has set stays.
+// prepare sets the environment variables that UCX reads when it is loaded. Variables
+// that the user has set stay unchanged.
 static void prepare(void)
 {
-	// UCX logs to stdout, which belongs to results.
+	// UCX logs to stdout, which is reserved for results.
 	setenv("UCX_LOG_FILE", "stderr", 0);
 	setenv("UCX_LOG_LEVEL", "fatal", 0);
 	setenv("UCX_WARN_UNUSED_ENV_VARS", "n", 0);
-	// Signals belong to the Go runtime.
+	// The Go runtime handles signals.
 	setenv("UCX_HANDLE_ERRORS", "none", 0);
 	setenv("UCX_ERROR_SIGNALS", "", 0);
 	setenv("UCX_DEBUG_SIGNO", "0", 0);
-	// Go maps and unmaps memory past the C library, so UCX's registration cache
-	// would not see it: memory is registered by name only.
+	// Go maps and unmaps memory without the C library, so UCX's registration cache
+	// would miss it. Memory is registered explicitly instead.
 	setenv("UCX_MEM_EVENTS", "n", 0);
 	setenv("UCX_MEM_MMAP_HOOK_MODE", "none", 0);
 	setenv("UCX_MEM_MALLOC_HOOKS", "n", 0);

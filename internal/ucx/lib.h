@@ -1,12 +1,13 @@
-// The part of UCX that is used here, found in libucp.so.0 at run time, so that a
-// binary built with it runs where UCX is not installed.
+// The used part of UCX, loaded from libucp.so.0 at run time, so that a binary with the
+// binding runs on hosts without UCX.
 #ifndef KVB_LIB_H
 #define KVB_LIB_H
 
 #include <stddef.h>
 #include <ucp/api/ucp.h>
 
-// Every call with its own name and type. ucp_init is inline over ucp_init_version.
+// The used functions. Each pointer has the function's name and type. ucp_init is an
+// inline function over ucp_init_version.
 #define KVB_CALLS(X)                                                                              \
 	X(ucp_get_version_string) X(ucp_config_read) X(ucp_config_modify) X(ucp_config_release)      \
 	X(ucp_init_version) X(ucp_cleanup) X(ucp_context_print_info) X(ucp_context_query)            \
@@ -28,7 +29,7 @@ struct kvb_lib {
 
 extern struct kvb_lib kvb_lib;
 
-// kvb_load opens the libraries. It returns 0, or -1 with the reason in why.
+// kvb_load loads the libraries. It returns 0, or -1 with the reason in why.
 int kvb_load(char *why, size_t size);
 
 #endif

@@ -3,11 +3,11 @@
 
 #include <stdlib.h>
 
-// must is for memory that there is no going on without.
+// must aborts if an allocation failed.
 static inline void *must(void *memory)
 {
 	if (memory == NULL) {
-		abort();  // as the Go runtime does when memory is out
+		abort();  // the Go runtime does the same
 	}
 	return memory;
 }

@@ -8,7 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-// asked is what somebody waits for, and lies on their stack.
+// asked is a call that another thread waits for. It lies on the waiting thread's stack.
 struct asked {
 	kvb_call *f;
 	void *arg;
@@ -27,7 +27,7 @@ void kvb_thread_do(struct kvb_thread *t, kvb_call *f, void *arg)
 	pthread_mutex_unlock(&t->lock);
 }
 
-// answer does what another thread waits for, if there is one.
+// answer makes the waiting call, if there is one.
 static void answer(struct kvb_thread *t)
 {
 	struct asked *a = atomic_load(&t->asked);
@@ -66,8 +66,8 @@ int kvb_thread_init(struct kvb_thread *t, kvb_worker *w, void (*round)(kvb_worke
 
 int kvb_thread_start(struct kvb_thread *t)
 {
-	// Signals are for the threads of the Go runtime to take, but for those that a
-	// thread sends itself.
+	// Signals belong to the threads of the Go runtime, except those that a thread
+	// raises in its own code.
 	sigset_t all, before;
 	sigfillset(&all);
 	const int own[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
@@ -105,7 +105,7 @@ void kvb_thread_wake(struct kvb_thread *t)
 {
 	atomic_store(&t->wake, 1);
 	if (atomic_load(&t->asleep)) {
-		eventfd_write(t->wake_fd, 1);  // refused where it is full, which wakes as well
+		eventfd_write(t->wake_fd, 1);  // if the counter is full, wake_fd is readable anyway
 	}
 }
 
@@ -127,5 +127,5 @@ void kvb_thread_doze(struct kvb_thread *t, int fd, int64_t sleep)
 	}
 	atomic_store(&t->asleep, 0);
 	eventfd_t count;
-	eventfd_read(t->wake_fd, &count);  // empty most of the time
+	eventfd_read(t->wake_fd, &count);  // usually empty
 }

@@ -1,6 +1,6 @@
-// The thread of a worker: it does what other threads ask of it, one at a time, and
-// between that the worker's own rounds, which sleep where there is nothing to do. It
-// knows nothing of UCX, and passes the worker on without a look inside.
+// The thread of a worker. It runs calls for other threads, one at a time, and between
+// them the worker's rounds, which sleep if there is nothing to do. It does not use UCX,
+// and only passes the worker on.
 #ifndef KVB_THREAD_H
 #define KVB_THREAD_H
 
@@ -9,11 +9,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-// kvb_call is something to do on the thread.
+// kvb_call is a call to run on the thread.
 typedef void kvb_call(kvb_worker *w, void *arg);
 
 struct kvb_thread {
-	// Set before the thread starts, and only read after.
+	// Set before the thread starts, and then only read.
 	kvb_worker *worker;
 	void (*round)(kvb_worker *w);
 	int wake_fd;  // eventfd
@@ -28,28 +28,30 @@ struct kvb_thread {
 	atomic_ullong dozes;   // sleeps that have begun
 	atomic_ullong naps;    // sleeps that lasted until their time was over
 
-	// The thread's own.
-	int leaving;  // it is to end
+	// For the thread only.
+	int leaving;  // the thread must end
 };
 
-// kvb_thread_init returns 0, or -1 where there is no eventfd to be had. The thread is to
-// be freed either way.
+// kvb_thread_init returns 0, or -1 if it gets no eventfd. The caller must free the
+// thread in both cases.
 int kvb_thread_init(struct kvb_thread *t, kvb_worker *w, void (*round)(kvb_worker *w));
-// kvb_thread_start begins to call round, over and over. It returns 0, or -1 where there
-// is no thread to be had.
+// kvb_thread_start starts the thread, which calls round repeatedly. It returns 0, or -1
+// if the thread cannot be created.
 int kvb_thread_start(struct kvb_thread *t);
-// kvb_thread_end has the thread end, and waits for that.
+// kvb_thread_end ends the thread and waits for its end.
 void kvb_thread_end(struct kvb_thread *t);
-// kvb_thread_free is for one that was not started or has ended.
+// kvb_thread_free must be called before kvb_thread_start or after kvb_thread_end.
 void kvb_thread_free(struct kvb_thread *t);
 
-// kvb_thread_do has the thread do something, and waits for it. One caller at a time.
+// kvb_thread_do runs f on the thread and waits for its end. Only one caller at a time
+// is allowed.
 void kvb_thread_do(struct kvb_thread *t, kvb_call *f, void *arg);
 
-// kvb_thread_wake ends a doze, or the next one. It returns at once, whoever calls.
+// kvb_thread_wake ends the current doze, or the next one. Any thread may call it, and
+// it returns at once.
 void kvb_thread_wake(struct kvb_thread *t);
 
-// The rest is for the thread itself.
+// Only the thread may call the functions below.
 
 // kvb_thread_woken reports whether kvb_thread_wake was called since the last time.
 int kvb_thread_woken(struct kvb_thread *t);

@@ -30,13 +30,13 @@ import (
 // Built reports whether this build has the binding.
 const Built = true
 
-// The layouts that events and pieces have on either side of the binding must agree.
+// The layouts of events and pieces must match on both sides of the binding.
 var (
 	_ [C.sizeof_struct_kvb_event]byte = [unsafe.Sizeof(Event{})]byte{}
 	_ [C.sizeof_struct_kvb_piece]byte = [unsafe.Sizeof(Piece{})]byte{}
 )
 
-// The types of memory have UCX's numbers.
+// The memory types must have UCX's numbers.
 var (
 	_ [HostMemory]byte = [C.UCS_MEMORY_TYPE_HOST]byte{}
 	_ [CUDAMemory]byte = [C.UCS_MEMORY_TYPE_CUDA]byte{}
@@ -50,10 +50,10 @@ var load = sync.OnceValue(func() error {
 	return nil
 })
 
-// Load finds UCX. It returns an error that wraps ErrNotBuilt or ErrNotFound where there is none.
+// Load loads UCX. Its error wraps ErrNotFound.
 func Load() error { return load() }
 
-// Version returns the version of the library that was found, such as 1.13.1.
+// Version returns the version of the loaded library, such as 1.13.1.
 func Version() (string, error) {
 	if err := load(); err != nil {
 		return "", err
@@ -61,7 +61,7 @@ func Version() (string, error) {
 	return C.GoString(C.version_string()), nil
 }
 
-// StatusText returns UCX's words for a status.
+// StatusText returns UCX's text for a status.
 func StatusText(status int) string {
 	if load() != nil {
 		return fmt.Sprint("status ", status)
@@ -76,12 +76,12 @@ func check(call string, status C.int) error {
 	return &Error{Call: call, Status: int(status), Message: StatusText(int(status))}
 }
 
-// opens is more file descriptors than UCX 1.13.1 takes for a first worker, its threads
-// and the files that it looks into.
+// opens is more file descriptors than UCX 1.13.1 opens for a first worker, its threads
+// and the files that it reads.
 const opens = 32
 
-// ready finds UCX, and makes sure of file descriptors for what it opens: where there are
-// none UCX ends the process by an assertion.
+// ready loads UCX and checks that enough file descriptors are free. Without them UCX
+// aborts the process in an assertion.
 func ready() error {
 	if err := load(); err != nil {
 		return err
@@ -96,11 +96,12 @@ func ready() error {
 	return nil
 }
 
-// Worker is one connection's share of UCX, and the thread that alone calls it.
+// Worker holds one connection's UCX objects and the only thread that calls UCX for
+// them.
 type Worker struct {
 	w           *C.kvb_worker
 	ring        *C.struct_kvb_ring
-	bell        *os.File // rings for events where Wait listens
+	bell        *os.File // eventfd that is written if Wait listens for events
 	interrupted atomic.Bool
 }
 
@@ -139,7 +140,7 @@ func newWorker(o Options, nap time.Duration) (*Worker, error) {
 	return w, nil
 }
 
-// arena is memory of C's for the time of a call.
+// arena holds C memory for the duration of a call.
 type arena []unsafe.Pointer
 
 func (a *arena) free() {
@@ -154,7 +155,7 @@ func (a *arena) text(s string) *C.char {
 	return t
 }
 
-// settings returns a copy of settings.
+// settings returns a copy of a list in C memory.
 func (a *arena) settings(list []Setting) *C.struct_kvb_setting {
 	settings := make([]C.struct_kvb_setting, len(list))
 	for i, s := range list {
@@ -163,7 +164,7 @@ func (a *arena) settings(list []Setting) *C.struct_kvb_setting {
 	return copied(a, settings)
 }
 
-// copied returns a copy of a slice in C's memory.
+// copied returns a copy of a slice in C memory.
 func copied[T any](a *arena, s []T) *T {
 	p := C.calloc(C.size_t(max(1, len(s))), C.size_t(unsafe.Sizeof(*new(T))))
 	*a = append(*a, p)
@@ -171,48 +172,48 @@ func copied[T any](a *arena, s []T) *T {
 	return (*T)(p)
 }
 
-// ringSize is how many events wait at most, before the worker waits too.
+// ringSize is the most events in the ring. If it is full, the worker waits.
 const ringSize = C.KVB_RING
 
 // Placed reports whether the thread keeps to Options.Processors.
 func (w *Worker) Placed() bool { return C.kvb_worker_placed(w.w) != 0 }
 
-// Wait waits until there are events. It reports false once Interrupt was called.
+// Wait waits until there are events. It returns false once Interrupt was called.
 func (w *Worker) Wait() bool {
 	conn, err := w.bell.SyscallConn()
 	if err != nil { // closed: the worker is gone
 		return false
 	}
-	// The bell is not read: each ring is an edge to the runtime's poller. Its file may
-	// have been closed, which ends the wait too.
+	// The bell is not read: the runtime's poller is edge-triggered, and each write is
+	// an edge. If its file was closed, the wait ends too.
 	_ = conn.Read(func(uintptr) bool {
 		if w.interrupted.Load() || w.waiting() > 0 {
 			return true
 		}
 		atomic.StoreUint32((*uint32)(&w.ring.listening), 1)
-		return w.interrupted.Load() || w.waiting() > 0 // which came between
+		return w.interrupted.Load() || w.waiting() > 0 // they may have come since the first check
 	})
 	return !w.interrupted.Load()
 }
 
-// waiting is how many events there are.
+// waiting returns the number of waiting events.
 func (w *Worker) waiting() uint32 {
 	return atomic.LoadUint32((*uint32)(&w.ring.put)) - atomic.LoadUint32((*uint32)(&w.ring.taken))
 }
 
-// Interrupt ends Wait for good.
+// Interrupt ends Wait, now and for all later calls.
 func (w *Worker) Interrupt() {
 	w.interrupted.Store(true)
 	if conn, err := w.bell.SyscallConn(); err == nil {
-		_ = conn.Control(func(fd uintptr) { // as the worker's thread does it
+		_ = conn.Control(func(fd uintptr) { // write the eventfd, as the worker's thread does
 			one := [8]byte{1}
 			_, _ = syscall.Write(int(fd), one[:])
 		})
 	}
 }
 
-// Events takes events that wait, up to the length of into. One goroutine may call it
-// and Wait.
+// Events takes up to len(into) waiting events and returns their number. Only one
+// goroutine may call Events and Wait.
 func (w *Worker) Events(into []Event) int {
 	n := w.waiting()
 	full := n == ringSize
@@ -228,7 +229,7 @@ func (w *Worker) Events(into []Event) int {
 	return int(n)
 }
 
-// Address returns what the peer's Connect needs.
+// Address returns the worker's address for the peer's Connect.
 func (w *Worker) Address() ([]byte, error) {
 	var address unsafe.Pointer
 	var size C.size_t
@@ -239,8 +240,8 @@ func (w *Worker) Address() ([]byte, error) {
 	return C.GoBytes(address, C.int(size)), nil
 }
 
-// Connect makes the endpoint to the worker with that address, which must be one
-// that Address returned: UCX does not check it.
+// Connect creates the endpoint to the worker with that address. The address must come
+// from Address, because UCX does not check it.
 func (w *Worker) Connect(address []byte) error {
 	if len(address) == 0 {
 		return errors.New("empty worker address")
@@ -250,41 +251,41 @@ func (w *Worker) Connect(address []byte) error {
 	return check("ucp_ep_create", C.kvb_worker_connect(w.w, copied))
 }
 
-// Greet sends the peer a greeting, which it has as an event. Once each side has the
-// other's, UCX has finished connecting them.
+// Greet sends the peer a greeting, which arrives as an event. Once each side has the
+// other's greeting, UCX has finished connecting them.
 func (w *Worker) Greet() { C.kvb_greet(w.w) }
 
-// Stop posts no more, and nothing that happens after it is an event, but Idle. What UCX
-// holds goes on, and the peer is answered. It reports false where Events have to be
-// taken before it is called again, so that all that happened before it is told.
+// Stop stops posting. Nothing after it becomes an event, except Idle. UCX's operations
+// in flight continue, and the peer is still answered. If Stop returns false, the caller
+// must take Events and call it again, so that no earlier event is lost.
 func (w *Worker) Stop() (told bool) { return C.kvb_stop(w.w) == 0 }
 
-// Settle lets UCX end what ends without the peer, and reports whether it then holds
-// nothing.
+// Settle lets UCX finish the operations that do not need the peer, and reports whether
+// UCX then holds nothing.
 func (w *Worker) Settle() bool { return C.kvb_settle(w.w) != 0 }
 
-// Disconnect ends the endpoint of a stopped worker, after which no memory is touched.
-// The worker must be idle or have PeerErrors: UCX aborts the process where an endpoint
-// ends that still has something to send and cannot be told that its peer is gone. It
-// reports false where UCX does not let the endpoint end: the worker is to be abandoned.
-// Otherwise the peer is still answered, which may need that to end its own.
+// Disconnect ends the endpoint of a stopped worker. After it no memory is accessed. The
+// worker must be idle or have PeerErrors, because UCX aborts the process if an endpoint
+// ends with data to send and no error handling. Disconnect returns false if UCX does
+// not end the endpoint. Then the caller must call Abandon or Retire. After success the
+// peer is still answered, which it may need to end its endpoint.
 func (w *Worker) Disconnect() bool { return C.kvb_worker_disconnect(w.w) != 0 }
 
-// Abandon lets go of the peer's memory where Disconnect cannot be had and the peer is gone.
-// Nothing but Unmap, and Free or Retire, may follow.
+// Abandon frees the keys of the peer's memory if the peer is gone and Disconnect is
+// impossible or has failed. Only Unmap, and Free or Retire, may follow.
 func (w *Worker) Abandon() { C.kvb_worker_abandon(w.w) }
 
-// Retire ends the thread in place of Free, and leaves the rest of the worker to the
-// end of the process. Nobody may be in Wait, and nothing may follow.
+// Retire ends the thread instead of Free, and leaves the rest of the worker until the
+// process ends. No goroutine may be in Wait, and no call may follow.
 func (w *Worker) Retire() {
 	C.kvb_worker_retire(w.w)
 	w.bell.Close()
 }
 
-// Free lets go of a worker whose memory has been unmapped. One that was abandoned must not
-// have PeerErrors; what UCX still holds of it ends without a word to the peer. It reports
-// false where UCX has given up, before or in it, and it was Retire. Nobody may be in Wait,
-// and nothing may follow.
+// Free frees a worker with no mapped memory. An abandoned worker must not have
+// PeerErrors: its operations end without a message to the peer. Free returns false if
+// UCX has aborted, before the call or in it; then it acted as Retire. No goroutine may
+// be in Wait, and no call may follow.
 func (w *Worker) Free() bool {
 	done := C.kvb_worker_free(w.w) != 0
 	w.bell.Close()
@@ -294,22 +295,23 @@ func (w *Worker) Free() bool {
 // Memory is registered memory.
 type Memory struct {
 	handle  unsafe.Pointer
-	start   unsafe.Pointer // of memory that UCX allocated
+	start   unsafe.Pointer // start of memory that UCX allocated
 	kind    MemoryType
 	Address uintptr
 	Length  int64
-	Key     []byte // what the peer's Import needs
+	Key     []byte // for the peer's Import
 }
 
-// Pointer is where memory that Allocate returned begins.
+// Pointer returns the start of memory from Allocate.
 func (m Memory) Pointer() unsafe.Pointer { return m.start }
 
-// Map registers length bytes of a type at address, which stay where they are until Unmap.
+// Map registers length bytes of a type at address. The memory must not move until
+// Unmap.
 func (w *Worker) Map(address uintptr, length int64, kind MemoryType) (Memory, error) {
 	return w.register("ucp_mem_map", address, length, kind)
 }
 
-// Allocate returns memory that UCX made, in the place that its lanes like best.
+// Allocate returns memory that UCX allocates in a place that suits its lanes.
 func (w *Worker) Allocate(length int64) (Memory, error) {
 	return w.register("ucp_mem_map with allocation", 0, length, HostMemory)
 }
@@ -326,22 +328,23 @@ func (w *Worker) register(call string, address uintptr, length int64, kind Memor
 	return Memory{handle: m.handle, start: m.start, kind: kind, Address: address, Length: length, Key: C.GoBytes(m.key, C.int(m.key_size))}, nil
 }
 
-// Unmap ends a registration, and frees the memory if Allocate made it.
+// Unmap ends a registration, and frees the memory if it came from Allocate.
 func (w *Worker) Unmap(m Memory) error { return check("ucp_mem_unmap", C.kvb_unmap(w.w, m.handle)) }
 
-// OpenRegion lets the peer's active messages write to host memory, by number.
+// OpenRegion lets the peer's active messages write to host memory under a region
+// number.
 func (w *Worker) OpenRegion(number uint32, m Memory) {
 	C.kvb_region_open(w.w, C.uint32_t(number), C.uint64_t(m.Address), C.uint64_t(m.Length), m.handle)
 }
 
-// CloseRegion ends that.
+// CloseRegion ends the access that OpenRegion gave.
 func (w *Worker) CloseRegion(number uint32) { C.kvb_region_close(w.w, C.uint32_t(number)) }
 
 // Remote is the peer's memory.
 type Remote struct{ key unsafe.Pointer }
 
-// Import makes the peer's memory known by its key, which must be one that Map
-// returned: UCX does not check it.
+// Import opens the peer's memory with its key. The key must come from the peer's Map or
+// Allocate, because UCX does not check it.
 func (w *Worker) Import(key []byte) (Remote, error) {
 	if len(key) == 0 {
 		return Remote{}, errors.New("empty memory key")
@@ -357,9 +360,9 @@ func (w *Worker) Direct(r Remote, address uint64) bool {
 	return C.kvb_direct(w.w, r.key, C.uint64_t(address)) != 0
 }
 
-// Pieces returns room for the pieces of a transfer, or nil where memory is out. Like
-// Fill it is for a slot that is not submitted, returns at once and may be called
-// beside any other.
+// Pieces returns an array for the pieces of a transfer, or nil if memory is out. Pieces
+// and Fill need a slot that is not submitted. They return at once and may run
+// concurrently with any other method.
 func (w *Worker) Pieces(slot, count int) []Piece {
 	p := C.kvb_slot_pieces(w.w, C.uint32_t(slot), C.uint32_t(max(1, count)))
 	if p == nil {
@@ -368,17 +371,18 @@ func (w *Worker) Pieces(slot, count int) []Piece {
 	return unsafe.Slice((*Piece)(unsafe.Pointer(p)), count)
 }
 
-// Fill says what a slot's pieces are to do. The region is used by ActiveMessage and
-// the remote memory by Put and Get.
+// Fill sets the operation of a slot's pieces. ActiveMessage uses the region, and Put
+// and Get use the remote memory.
 func (w *Worker) Fill(slot int, op Op, id uint64, bytes int64, pieces int, local Memory, remote Remote, region uint32) {
 	C.kvb_slot_fill(w.w, C.uint32_t(slot), C.uint32_t(op), C.uint64_t(id), C.uint64_t(bytes), C.uint32_t(pieces), local.handle, C.uint32_t(local.kind), remote.key, C.uint32_t(region))
 }
 
-// Submit posts a slot, at once and from any goroutine. The slot is the worker's until
-// an event says Delivered or Failed.
+// Submit posts a slot and returns at once. Any goroutine may call it. The slot belongs
+// to the worker until its Delivered or Failed event.
 func (w *Worker) Submit(slot int) { C.kvb_slot_submit(w.w, C.uint32_t(slot)) }
 
-// Moved grows while anything moves. It may be called beside any other.
+// Moved returns a counter that grows while any data moves. It may run concurrently with
+// any other method.
 func (w *Worker) Moved() uint64 { return uint64(C.kvb_moved(w.w)) }
 
 // counts are what a worker's thread has done since it started.
@@ -404,7 +408,7 @@ func (w *Worker) Describe() string {
 	return C.GoString(text)
 }
 
-// Survey returns what UCX says of this host's lanes.
+// Survey returns UCX's description of this host's lanes.
 func Survey() (string, error) {
 	if err := ready(); err != nil {
 		return "", err
@@ -417,8 +421,8 @@ func Survey() (string, error) {
 	return C.GoString(text), nil
 }
 
-// TypesOf returns the types of memory that UCX takes with these settings. It makes a
-// context for that, which opens the devices.
+// TypesOf returns the memory types that UCX supports with these settings. It creates a
+// UCX context for that, which opens the devices.
 func TypesOf(settings []Setting) (MemoryTypes, error) {
 	if err := ready(); err != nil {
 		return 0, err
@@ -433,5 +437,5 @@ func TypesOf(settings []Setting) (MemoryTypes, error) {
 	return MemoryTypes(types), nil
 }
 
-// Clock returns CLOCK_MONOTONIC in ns, by which events are timed.
+// Clock returns CLOCK_MONOTONIC in ns, the clock of the events.
 func Clock() int64 { return int64(C.kvb_now()) }

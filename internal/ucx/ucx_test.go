@@ -435,9 +435,11 @@ func (s *side) hasSeenAll() {
 			}
 		}
 	}
-	until(s.t, "the reader takes what there is", func() bool { return s.waiting() == 0 })
-	s.hold.Lock() // it has put that into the channel
-	s.hold.Unlock()
+	until(s.t, "the reader takes what there is", func() bool {
+		s.hold.Lock() // so that what it has taken is in the channel
+		defer s.hold.Unlock()
+		return s.waiting() == 0
+	})
 }
 
 // TestSleep: a thread with nothing to do sleeps, wakes when the time of a sleep is over,

@@ -15,23 +15,23 @@
 #include <time.h>
 #include <unistd.h>
 
-// The messages between two workers, as active messages with a header of this form.
+// The messages between two workers: active messages with the header below.
 enum { MSG_NOTICE = 1, MSG_DATA, MSG_ACK, MSG_DONE, MSG_GREETING };
 
 struct header {
 	uint64_t id;
 	uint64_t bytes;   // of the whole transfer
-	uint64_t offset;  // MSG_DATA: where this piece goes in the region
+	uint64_t offset;  // MSG_DATA: place of this piece in the region
 	uint32_t slot;
 	uint32_t region;
 	uint32_t parts;   // MSG_DATA: pieces of the transfer
 	uint32_t reserved;
 };
 
-// message is a header that UCX may still read, with whom to tell once it does not.
+// message holds a header until UCX has finished reading it.
 struct message {
 	struct header header;
-	struct slot *slot;  // MSG_DATA: whose piece goes with it
+	struct slot *slot;  // MSG_DATA: the slot of the piece
 	struct message *next;
 	kvb_worker *worker;
 	unsigned kind;
@@ -43,20 +43,20 @@ struct slot {
 	struct slot *next_submitted;
 	struct kvb_piece *pieces;
 	uint32_t capacity, count;
-	uint32_t next;        // the first piece that has not been posted
+	uint32_t next;        // first piece that has not been posted
 	uint32_t number;
 	uint32_t op;
 	uint32_t region;
 	uint64_t id, bytes;
 	ucp_mem_h memh;
-	ucs_memory_type_t type;  // of the memory here
+	ucs_memory_type_t type;  // type of the local memory
 	ucp_rkey_h rkey;
 	uint32_t inflight;    // pieces posted and not complete
 	int active;
-	int posted;           // every piece is posted
-	int local;            // the source is reusable, and that was said
-	int flushing;         // a flush is under way
-	int flushed;          // a flush was asked for
+	int posted;           // all pieces are posted
+	int local;            // the source is reusable, and KVB_LOCAL was put
+	int flushing;         // a flush is in flight
+	int flushed;          // a flush was started
 	int64_t local_at;
 	int64_t acked_at;     // 0: not acknowledged
 	ucs_status_t status;
@@ -74,7 +74,7 @@ struct region {
 	int open;
 };
 
-// rendezvous is a message whose bytes are yet to be fetched.
+// rendezvous is a message with payload that is not fetched yet.
 struct rendezvous {
 	struct header header;
 	void *data;
@@ -84,7 +84,7 @@ struct rendezvous {
 };
 
 struct kvb_worker {
-	// What other threads may touch.
+	// For any thread.
 	struct kvb_thread thread;
 	struct kvb_events events;
 	struct slot *_Atomic submitted;  // newest first
@@ -103,25 +103,25 @@ struct kvb_worker {
 	struct slot *slots;
 	struct arrival *arrivals;
 	uint32_t slot_count;
-	struct slot *head, *tail;  // posted, with pieces still to hand to UCX
+	struct slot *head, *tail;  // posted, with pieces that UCX does not have yet
 	uint32_t inflight, window;
-	uint64_t posted;  // bytes handed to UCX since the beginning
+	uint64_t posted;  // bytes handed to UCX so far
 
 	struct region *regions;
 	uint32_t region_count;
 
 	struct message *free_messages;
-	struct message *replies, *last_reply;  // to send once UCX has returned
+	struct message *replies, *last_reply;  // sent after the UCX call has returned
 	struct rendezvous *pending, *last_pending;
 
 	void **remotes;
 	uint32_t remote_count;
-	uint32_t requests;  // that UCX holds
+	uint32_t requests;  // open UCX requests
 	int stopped;
 	int64_t stopped_at;
 	int told_idle;
-	int resting;  // UCX is called no more, but to let go of memory
-	int broken;   // UCX gave up in one of its calls: it has had the last
+	int resting;  // UCX is no longer called, except to free memory
+	int broken;   // a UCX call aborted; UCX is never called again
 };
 
 int64_t kvb_now(void)
@@ -139,7 +139,7 @@ static void emit(kvb_worker *w, struct kvb_event e)
 	}
 }
 
-// attempt is a call of UCX for a worker that returns a status.
+// attempt is a UCX call for a worker, with its status.
 struct attempt {
 	kvb_worker *worker;
 	ucs_status_t (*call)(kvb_worker *w, void *arg);
@@ -153,7 +153,8 @@ static void try_it(void *arg)
 	a->status = a->call(a->worker, a->arg);
 }
 
-// guarded calls UCX unless the worker is broken, which it may be afterwards.
+// guarded calls UCX, unless the worker is broken. If the call aborts, the worker is
+// broken.
 static void guarded(kvb_worker *w, void *arg)
 {
 	if (!w->broken && !kvb_guarded(try_it, arg)) {
@@ -162,7 +163,7 @@ static void guarded(kvb_worker *w, void *arg)
 	}
 }
 
-// attempt has the worker's thread call UCX.
+// attempt makes a UCX call on the worker's thread.
 static ucs_status_t attempt(kvb_worker *w, ucs_status_t (*call)(kvb_worker *w, void *arg), void *arg)
 {
 	struct attempt a = {w, call, arg, UCS_ERR_ENDPOINT_TIMEOUT};
@@ -244,8 +245,8 @@ static void send_message(struct message *m, const void *data, size_t length, ucp
 	}
 }
 
-// reply queues a message that a callback asks for: UCX is called again only after
-// it has returned.
+// reply queues a message for a callback, because UCX must not be called before the
+// callback has returned.
 static void reply(kvb_worker *w, unsigned kind, const struct header *h)
 {
 	struct message *m = new_message(w, kind);
@@ -280,7 +281,7 @@ static void finish(struct slot *s, uint32_t kind, int64_t at)
 
 static void on_flushed(void *request, ucs_status_t status, void *user_data);
 
-// announce tells the peer about a transfer of which everything is in place.
+// announce sends the peer a notice of a completed transfer.
 static void announce(struct slot *s, unsigned kind)
 {
 	reply(s->worker, kind, &(struct header){.id = s->id, .bytes = s->bytes, .slot = s->number});
@@ -322,7 +323,7 @@ static void flush(struct slot *s)
 	}
 }
 
-// advance takes a transfer as far as what has completed allows.
+// advance performs the next steps of a transfer that its completed operations allow.
 static void advance(struct slot *s)
 {
 	if (!s->active || (!s->posted && s->status == UCS_OK)) {
@@ -402,30 +403,30 @@ static void post_piece(struct slot *s)
 	}
 }
 
-// room_for is how many operations of a length UCX may hold: the window, and of long
-// ones fewer, so that about 16 MiB are under way at most. That is more than a link of
-// 400 Gbit/s takes in 300 us, and few enough that an end is never far and that layers
-// arrive one after the other: UCX sends by turns from all that it holds.
+// room_for returns how many operations of a length UCX may hold: the window, or fewer
+// long ones, so that at most about 16 MiB are in flight. That is more than a link of
+// 400 Gbit/s moves in 300 us. It is also small enough that closing never waits long,
+// and that layers arrive one after the other, although UCX sends in turns from all
+// operations that it holds.
 static uint32_t room_for(kvb_worker *w, uint64_t length)
 {
 	uint32_t n = w->window / (1 + length / (32 << 10));
 	return n > 1 ? n : 2;
 }
 
-// A put over shared memory is copied in the call that posts it, so that handing over all
-// that is queued can take long. stint is how long it may, in ns, before UCX moves on and
-// the peer is told of the layers that are in place: otherwise nobody would hear of the
-// first before the last was copied. See docs/performance.md for what such turns cost.
-// look is how many bytes may be handed over before the events and other threads have
-// their turn.
+// A put over shared memory is copied in the call that posts it, so posting the whole
+// queue can take long. stint is the longest that it may take, in ns, before UCX
+// progresses and sends the notices of completed layers. Otherwise the first notice
+// would leave after the last copy. See docs/performance.md for the cost of such turns.
+// look is the most bytes handed over before events and other threads get their turn.
 static const int64_t stint = 2000000;
 static const uint64_t look = 64 << 20;
 
 // pump hands posted pieces to UCX, oldest transfer first, as far as the window and the
-// stint allow. It returns 0 when it could hand over nothing.
+// stint allow. It returns 0 if it handed over nothing.
 static unsigned pump(kvb_worker *w)
 {
-	const uint64_t between = 64 << 10;  // bytes, between looks at the clock
+	const uint64_t between = 64 << 10;  // bytes between readings of the clock
 	uint64_t next_look = w->posted + between;
 	int64_t began = 0;
 	unsigned n = 0;
@@ -618,7 +619,7 @@ static void fetch_pending(kvb_worker *w)
 		if (w->pending == NULL) {
 			w->last_pending = NULL;
 		}
-		// The region may have closed since the message came.
+		// The region may have been closed since the message arrived.
 		if (!room(w, &r->header, r->length)) {
 			violation(w);
 			free(r);
@@ -634,7 +635,7 @@ static void fetch_pending(kvb_worker *w)
 			.recv_info.length = &length,
 			.memory_type = UCS_MEMORY_TYPE_HOST,
 		};
-		if (r->length > 0) {  // without it UCX registers the place of every message anew; 1.13.1 does where it reads with RDMA
+		if (r->length > 0) {  // without it UCX registers the memory for every message; 1.13.1 does if it reads with RDMA
 			param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
 			param.memh = region->memh;
 		}
@@ -710,8 +711,8 @@ static ucs_status_t new_worker(kvb_worker *w, const char **what)
 	return status;
 }
 
-// release frees what is this worker's own, but for its thread. The events' fd is the
-// reader's to close.
+// release frees the worker's memory, but not its thread. The reader closes the events'
+// fd.
 static void release(kvb_worker *w)
 {
 	kvb_events_free(&w->events);
@@ -737,7 +738,7 @@ static void release(kvb_worker *w)
 	free(w);
 }
 
-// refuse is the end of a worker whose thread has not started.
+// refuse frees a worker with a thread that has not started.
 static void refuse(kvb_worker *w)
 {
 	kvb_thread_free(&w->thread);
@@ -761,7 +762,7 @@ static void create(kvb_worker *w, void *arg)
 		for (size_t i = 0; i < o->processor_count; i++) {
 			CPU_SET(o->processors[i], &set);
 		}
-		// Where they are not this process's to use the thread runs where it may.
+		// If this process may not use them, the thread runs on any CPU.
 		w->placed = sched_setaffinity(0, sizeof set, &set) == 0;
 	}
 	if (o->bind != 0 && ((int (*)(uintptr_t))o->bind)(o->bind_to) != 0) {
@@ -799,7 +800,7 @@ int kvb_worker_new(const struct kvb_options *o, kvb_worker **out, const char **w
 	struct create c = {o, what, UCS_ERR_NO_RESOURCE};
 	*what = "eventfd";
 	int failed = kvb_thread_init(&w->thread, w, serve);
-	failed |= kvb_events_init(&w->events);  // whatever became of the other: refuse frees both
+	failed |= kvb_events_init(&w->events);  // also after a failure, because refuse frees both
 	int fd = w->events.fd;
 	if (failed) {
 		refuse(w);
@@ -873,7 +874,7 @@ int kvb_worker_connect(kvb_worker *w, const void *address)
 	return attempt(w, connect_to, (void *)address);
 }
 
-// turn is one round of whatever there is to do. It returns 0 when there was nothing.
+// turn performs one round of the waiting work. It returns 0 if there was none.
 static unsigned turn(kvb_worker *w)
 {
 	unsigned n = pump(w);
@@ -959,7 +960,7 @@ static ucs_status_t disconnect(kvb_worker *w, void *unused)
 		kvb_lib.ucp_request_free(r);
 	}
 	w->ep = NULL;
-	w->region_count = 0;  // whatever still comes has no place here
+	w->region_count = 0;  // later messages have no region to write to
 	return destroy_remotes(w, NULL);
 }
 
@@ -1175,7 +1176,7 @@ void kvb_slot_submit(kvb_worker *w, uint32_t slot)
 	kvb_wake(w);
 }
 
-// take_submitted queues what was submitted, in the order in which it was.
+// take_submitted queues the submitted slots in their order of submission.
 static void take_submitted(kvb_worker *w)
 {
 	struct slot *oldest = NULL;
@@ -1195,14 +1196,14 @@ static void take_submitted(kvb_worker *w)
 	}
 }
 
-// What the thread does.
+// The thread.
 
 // progress returns once there are events, or was woken, or the time is over. While
 // UCX is busy it gathers events for a while: each hand-over is a switch of threads
 // for somebody, and events carry the time that they happened at.
 static ucs_status_t progress(kvb_worker *w, void *unused)
 {
-	const int turns = 32;  // between looks at the clock
+	const int turns = 32;  // between readings of the clock
 	const int64_t gathering = 200000;
 	int64_t idle_since = 0;
 	for (;;) {
@@ -1237,7 +1238,8 @@ static ucs_status_t progress(kvb_worker *w, void *unused)
 	}
 }
 
-// serve is a round of the thread, on which alone UCX is called for the worker.
+// serve is a round of the thread. UCX is called for the worker only here and in the
+// calls of other threads that kvb_thread_do runs.
 static void serve(kvb_worker *w)
 {
 	take_submitted(w);

@@ -8,22 +8,22 @@ import (
 	"kvbench/transport"
 )
 
-// advertised is a region as the target describes it.
+// advertised is the target's description of a region.
 type advertised struct {
 	ID         uint32  `json:"id"`
 	Size       int64   `json:"size_bytes"`
 	Device     []byte  `json:"device_uuid"`
-	MIG        bool    `json:"device_mig,omitempty"` // it is a MIG instance's
+	MIG        bool    `json:"device_mig,omitempty"` // the device is a MIG instance
 	Sharing    sharing `json:"sharing"`
-	Handle     []byte  `json:"handle"`           // of the allocation that it lies in; with descriptors, its name
-	Offset     int64   `json:"offset_bytes"`     // in the allocation
+	Handle     []byte  `json:"handle"`           // CUDA IPC handle of the region's allocation; with descriptors, the allocation's name
+	Offset     int64   `json:"offset_bytes"`     // start of the region in the allocation
 	Allocation int64   `json:"allocation_bytes"` // the allocation's size
 }
 
-// owner is the device that has the region. The advertisement has been checked.
+// owner returns the device of the region. The advertisement must have been checked.
 func (a advertised) owner() cudadrv.UUID { return cudadrv.UUID{Bytes: [16]byte(a.Device), MIG: a.MIG} }
 
-// kindOf is how an exported allocation is shared.
+// kindOf returns how an exported allocation is shared.
 func kindOf(x cudadrv.Exported) sharing {
 	if x.Shareable {
 		return byDescriptor
@@ -44,7 +44,7 @@ func (a advertised) check() error {
 	return nil
 }
 
-// parseAdvertisement reads and checks what a target advertised.
+// parseAdvertisement reads and checks a target's advertisement.
 func parseAdvertisement(ad transport.Advertisement) ([]advertised, error) {
 	var all []advertised
 	if err := json.Unmarshal(ad, &all); err != nil {

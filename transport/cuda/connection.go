@@ -14,16 +14,16 @@ import (
 	"kvbench/transport"
 )
 
-// link is a connected socket, and what both sides agreed on over it.
+// link is a connected socket and the terms that both sides agreed on over it.
 type link struct {
 	driver    *cudadrv.Driver
 	net       *net.UnixConn
 	cfg       transport.Config
-	noHandles error // why legacy handles do not open at the peer; nil where they do
+	noHandles error // why the peer cannot open legacy handles; nil if it can
 }
 
-// connection is what an initiator and a target have in common: the local socket,
-// regions, and one error that ends everything.
+// connection holds the parts that an initiator and a target share: the local socket,
+// the regions, and the first error.
 type connection struct {
 	link
 	regions regionTable
@@ -38,8 +38,8 @@ type connection struct {
 	err      error
 	wg       sync.WaitGroup
 	closing  chan struct{} // closed when the connection begins to end
-	stopped  chan struct{} // closed when no memory is touched or held open any more
-	dead     chan struct{} // closed when every outstanding transfer has been accounted for
+	stopped  chan struct{} // closed when no memory is accessed or mapped any more
+	dead     chan struct{} // closed once every outstanding transfer is completed
 	closeErr error         // set before stopped is closed
 }
 
@@ -52,7 +52,8 @@ func newConnection(l link) *connection {
 	return conn
 }
 
-// run starts a goroutine whose error ends the connection, unless it has ended.
+// run starts a goroutine. If f returns an error, the connection ends. run does nothing
+// if the connection has ended.
 func (c *connection) run(f func() error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,10 +67,10 @@ func (c *connection) run(f func() error) {
 	})
 }
 
-// supervise calls letGo when the connection's goroutines have ended, and then last.
+// supervise calls letGo after the connection's goroutines have ended, and then last.
 func (c *connection) supervise(letGo func() error, last func()) {
 	go func() {
-		<-c.closing // after it no goroutine is added
+		<-c.closing // no goroutine is added after this
 		c.wg.Wait()
 		c.closeErr = letGo()
 		close(c.stopped)
@@ -78,8 +79,8 @@ func (c *connection) supervise(letGo func() error, last func()) {
 	}()
 }
 
-// fail ends the connection for the first reason given. The socket stays open: its
-// end tells the peer that memory is free, which it is not yet.
+// fail ends the connection. The first error is kept. The socket stays open, because its
+// end would signal the peer that the memory is free, and it is still in use.
 func (c *connection) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,27 +88,27 @@ func (c *connection) fail(err error) {
 		return
 	}
 	c.err = transport.Ended(err)
-	// Whoever waits for the socket is let go.
+	// The deadline releases goroutines that wait for the socket.
 	_ = c.net.SetDeadline(time.Now())
 	close(c.closing)
 }
 
-// Err returns why the connection ended, or nil: ErrClosed, or what wraps ErrPeer,
-// ErrDevice or ErrLocal.
+// Err returns nil while the connection is open. After that it returns ErrClosed or an
+// error that wraps ErrPeer, ErrDevice or ErrLocal.
 func (c *connection) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// Close implements transport.Endpoint. When it returns, no registered memory is
-// touched or held open any more, and what Allocate made is freed; at the target an
-// error says that the initiator has not confirmed it, and nothing is freed.
+// Close implements transport.Endpoint. After it returns, registered memory is no longer
+// accessed or mapped, and all memory from Allocate is freed. At the target, an error
+// means that the initiator did not confirm this; then nothing is freed.
 func (c *connection) Close() error {
 	c.fail(transport.ErrClosed)
 	<-c.dead
 	if c.closeErr != nil {
-		c.Leave() // the peer may still hold the memory open
+		c.Leave() // the peer may still have the memory mapped
 		return c.closeErr
 	}
 	return c.FreeAll()
@@ -124,7 +125,7 @@ func (c *connection) send(f frame) error {
 	return nil
 }
 
-// peerError says of a failed read or write what it means.
+// peerError wraps the error of a failed read or write in ErrPeer.
 func peerError(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
 		return fmt.Errorf("%w: it closed the connection", transport.ErrPeer)

@@ -34,7 +34,7 @@ func (Transport) Probe(context.Context) error {
 	return err
 }
 
-// openDriver loads the driver, or says that the transport is not available.
+// openDriver loads the driver. Its error wraps ErrUnavailable.
 func openDriver() (*cudadrv.Driver, error) {
 	d, err := cudadrv.Open()
 	if err != nil {
@@ -52,7 +52,8 @@ func (Transport) Library() string {
 	return "CUDA driver " + d.Version()
 }
 
-// Check implements transport.Checker: whether this process sees the device Config.GPU.
+// Check implements transport.Checker. It checks that this process sees the device
+// Config.GPU.
 func (Transport) Check(_ context.Context, cfg transport.Config) error {
 	d, err := openDriver()
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"kvbench/transport"
 )
 
-// unknownFailure is the reason in a descriptor frame for what no driver's call refused
-// (CUDA_ERROR_UNKNOWN).
+// unknownFailure is the reason in a descriptor frame if the failure was not a driver
+// error (CUDA_ERROR_UNKNOWN).
 const unknownFailure = 999
 
-// giveDescriptor answers a want frame: with a file descriptor of the region's allocation,
-// or with the reason why there is none.
+// giveDescriptor answers a want frame with a file descriptor of the region's
+// allocation, or with the reason why there is none.
 func (t *target) giveDescriptor(id uint32) error {
 	r := t.regions.get(id)
 	if r != nil && (!t.regions.known(r) || !r.export.Shareable) {
@@ -25,7 +25,7 @@ func (t *target) giveDescriptor(id uint32) error {
 	}
 	answer := frame{typ: frameDescriptor, region: id}
 	if r == nil || r.withdrawn() {
-		answer.slot = uint32(cudadrv.InvalidHandle) // it asked before it knew
+		answer.slot = uint32(cudadrv.InvalidHandle) // the initiator asked before it received the withdraw frame
 		return t.send(answer)
 	}
 	file, err := r.context.ExportDescriptor(r.pointer)
@@ -54,20 +54,20 @@ func (c *connection) sendDescriptor(f frame, file *os.File) error {
 	return nil
 }
 
-// wanted is the file descriptor that the initiator waits for: one at a time.
+// wanted holds the one file descriptor that the initiator waits for.
 type wanted struct {
 	mu     sync.Mutex
 	region uint32
-	answer chan given // nil: none
+	answer chan given // nil if no answer is awaited
 }
 
 // given is the target's answer.
 type given struct {
 	file   *os.File
-	reason cudadrv.Result // why there is none
+	reason cudadrv.Result // why file is nil
 }
 
-// expect begins to wait.
+// expect starts waiting for a region's file descriptor.
 func (w *wanted) expect(region uint32) <-chan given {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -75,7 +75,7 @@ func (w *wanted) expect(region uint32) <-chan given {
 	return w.answer
 }
 
-// put hands an answer over. It reports false where nobody waits for it.
+// put delivers an answer. It returns false if no caller waits for it.
 func (w *wanted) put(region uint32, g given) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -87,7 +87,7 @@ func (w *wanted) put(region uint32, g given) bool {
 	return true
 }
 
-// forget ends the wait, and closes what came too late.
+// forget ends the wait and closes a file that came too late.
 func (w *wanted) forget(answer <-chan given) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -101,7 +101,7 @@ func (w *wanted) forget(answer <-chan given) {
 	}
 }
 
-// takeDescriptor hands a descriptor frame to who waits for it.
+// takeDescriptor delivers a descriptor frame to the goroutine that waits for it.
 func (in *initiator) takeDescriptor(f frame, file *os.File) error {
 	if in.wanted.put(f.region, given{file, cudadrv.Result(f.slot)}) {
 		return nil
@@ -113,8 +113,8 @@ func (in *initiator) takeDescriptor(f frame, file *os.File) error {
 	return err
 }
 
-// askDescriptor asks the target for a file descriptor of a region's allocation, which
-// the caller closes. A target that does not answer ends the connection.
+// askDescriptor requests a file descriptor of a region's allocation from the target.
+// The caller must close it. If the target does not answer, the connection ends.
 func (in *initiator) askDescriptor(region uint32) (*os.File, error) {
 	answer := in.wanted.expect(region)
 	defer in.wanted.forget(answer)
@@ -138,7 +138,7 @@ func (in *initiator) askDescriptor(region uint32) (*os.File, error) {
 	}
 }
 
-// noDescriptor says why the target sent none.
+// noDescriptor returns the error for a refused file descriptor.
 func noDescriptor(region uint32, reason cudadrv.Result) error {
 	if reason == cudadrv.InvalidHandle {
 		return fmt.Errorf("open region %d, which the peer has withdrawn: %w", region, transport.ErrRegion)

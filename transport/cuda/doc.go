@@ -1,21 +1,22 @@
-// Package cuda moves GPU memory between two processes of one host with CUDA IPC:
-// WRITE and READ between registered regions, as copies that the initiator's GPU
-// does, and completion once the peer knows of them.
+// Package cuda moves GPU memory between two processes of one host with CUDA IPC: WRITE
+// and READ between registered regions, as copies by the initiator's GPU. A WRITE
+// completes when the target has acknowledged it.
 //
-// The target exports the allocations that its regions lie in. Handle, base and
-// offset travel in the advertisement, and where legacy handles do not work a file
-// descriptor follows over the local socket; the initiator opens each allocation once a
-// process and device, before the clock runs, and closes it before its owner may
-// free it: Deregister and Close at the target wait until the initiator has let go.
+// The target exports the allocations of its regions. Handle and offset travel in the
+// advertisement. If legacy handles do not work, a file descriptor follows over the
+// local socket. The initiator opens each allocation once per process and device, before
+// the clock runs, and closes it before the owner may free it: Deregister and Close at
+// the target wait until the initiator has closed it.
 //
-// A transfer's bytes are split over Config.Streams CUDA streams. Each stream has a
-// goroutine that adds copies, in one call of the driver's where it takes batches,
-// and one that waits for them. A local socket carries what both sides must know: a
-// notice of each delivered transfer, its acknowledgement, and withdrawn regions.
-// A WRITE is delivered when the copies have ended on the device and the target has
-// acknowledged the notice; a READ when its copies have ended.
+// A transfer's bytes are split over Config.Streams CUDA streams. Each stream has one
+// goroutine that adds copies, in one driver call if the driver supports batches, and
+// one that waits for them. A local socket carries a notice of each delivered transfer,
+// its acknowledgement, and withdrawn regions. A WRITE is delivered when its copies have
+// ended on the device and the target has acknowledged the notice, a READ when its
+// copies have ended.
 //
-// Neither side can be the other's process: a handle does not open where it was
-// made. Nor do handles cross PID namespaces, which file descriptors do. Both are found
-// out when connecting; the endpoint's Allocate then makes memory that can be shared.
+// The two sides must be different processes, because a handle does not open in the
+// process that made it. Handles do not cross PID namespaces, but file descriptors do.
+// Both conditions are checked while connecting. The endpoint's Allocate then makes
+// memory that can be shared.
 package cuda

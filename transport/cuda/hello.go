@@ -22,7 +22,7 @@ const (
 	maxGreeting = 4 << 10 // bytes of a hello or its answer
 )
 
-// role is what the dialler of a connection is.
+// role is the role of a connection's dialler.
 type role string
 
 const (
@@ -48,10 +48,10 @@ func newAddress() address {
 	return a
 }
 
-// encode returns the address as it travels.
+// encode returns the address in its wire form.
 func (a address) encode() transport.Address { return mustMarshal(a) }
 
-// mustMarshal encodes what is made of plain fields, which cannot fail.
+// mustMarshal encodes a struct of plain fields, which cannot fail.
 func mustMarshal(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -60,7 +60,7 @@ func mustMarshal(v any) []byte {
 	return b
 }
 
-// parseAddress reads what a listener said of itself.
+// parseAddress reads and checks a listener's address.
 func parseAddress(b transport.Address) (address, error) {
 	var a address
 	if err := json.Unmarshal(b, &a); err != nil {
@@ -72,7 +72,7 @@ func parseAddress(b transport.Address) (address, error) {
 	return a, nil
 }
 
-// hello is the first thing that a dialler says.
+// hello is a dialler's first message.
 type hello struct {
 	Version     int      `json:"version"`
 	Secret      []byte   `json:"secret"`
@@ -84,7 +84,7 @@ type hello struct {
 	Descriptors descriptors `json:"descriptors"` // of the dialler's device
 }
 
-// answer is what the listener says to it. A refusal has a reason.
+// answer is the listener's reply to a hello. A refusal has a reason.
 type answer struct {
 	Refused string `json:"refused,omitempty"`
 }
@@ -93,8 +93,8 @@ func (a address) party() party { return party{a.Host, a.Descriptors} }
 
 func (h hello) party() party { return party{h.Host, h.Descriptors} }
 
-// check returns the configuration of a connection that begins with h, or why it
-// is refused.
+// check returns the configuration of a connection that begins with h, or the reason to
+// refuse it.
 func (h hello) check(a address, cfg transport.Config) (transport.Config, error) {
 	if h.Version != wireVersion {
 		return cfg, fmt.Errorf("data protocol version %d, want %d: %w", h.Version, wireVersion, transport.ErrProtocol)
@@ -115,7 +115,7 @@ func (h hello) check(a address, cfg transport.Config) (transport.Config, error) 
 	return checkConfig(cfg)
 }
 
-// send writes a message with its length before it.
+// send writes the length of a message and then the message.
 func send(w io.Writer, v any) error {
 	body := mustMarshal(v)
 	_, err := w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...))
@@ -180,7 +180,7 @@ func dial(ctx context.Context, to transport.Address, cfg transport.Config, as ro
 	return link{driver, c.(*net.UnixConn), cfg, noHandles}, nil
 }
 
-// greet says hello and waits for the answer.
+// greet sends the hello and waits for the answer.
 func greet(c net.Conn, h hello, timeout time.Duration) error {
 	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return err

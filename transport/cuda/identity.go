@@ -10,27 +10,27 @@ import (
 	"kvbench/transport"
 )
 
-// identity is what decides whether a handle of one process opens in another. An
-// empty field is one that the system did not tell.
+// identity determines whether a handle of one process opens in another. A field is
+// empty if the system did not report it.
 type identity struct {
-	Boot         string `json:"boot_id"`       // of the running kernel: tells hosts apart
-	PIDNamespace string `json:"pid_namespace"` // as /proc/self/ns/pid names it
+	Boot         string `json:"boot_id"`       // ID of the running kernel's boot, which differs between hosts
+	PIDNamespace string `json:"pid_namespace"` // target of the link /proc/self/ns/pid
 	PID          int    `json:"pid"`           // in that namespace
 }
 
-// self is this process.
+// self returns the identity of this process.
 var self = sync.OnceValue(func() identity {
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	namespace, _ := os.Readlink("/proc/self/ns/pid")
 	return identity{strings.TrimSpace(string(boot)), namespace, os.Getpid()}
 })
 
-// errNamespaces marks the one reason against handles that is none against file
+// errNamespaces marks the one reason against handles that does not rule out file
 // descriptors.
 var errNamespaces = errors.New("CUDA IPC handles do not cross PID namespaces")
 
-// opensHandlesOf says why handles of another process do not open in this one, or
-// returns nil. The error wraps transport.ErrUnavailable.
+// opensHandlesOf returns an error if handles of another process do not open in this
+// one. The error wraps transport.ErrUnavailable.
 func (id identity) opensHandlesOf(peer identity) error {
 	differ := func(a, b string) bool { return a != "" && b != "" && a != b }
 	switch {

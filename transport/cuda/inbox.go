@@ -10,21 +10,21 @@ import (
 	"kvbench/transport"
 )
 
-// maxCame is how many file descriptors are taken in with a frame: more than any has, so
-// that it can be said what was wrong. The kernel closes what comes beyond them.
+// maxCame is the most file descriptors accepted with a frame. It is larger than any
+// frame needs, so that the error can report the number. The kernel closes the rest.
 const maxCame = 4
 
-// inbox reads frames with the file descriptors that come beside them. One goroutine at a
-// time uses it.
+// inbox reads frames and the file descriptors beside them. Only one goroutine may use
+// it at a time.
 type inbox struct {
 	from *net.UnixConn
 	receiver
-	came []*os.File // with the frame that is being read
-	lost bool       // more did: over maxCame, or over what this process may have open
+	came []*os.File // file descriptors of the frame being read
+	lost bool       // the kernel dropped some: over maxCame, or over this process's limit of open files
 }
 
-// read reads a frame into buf, and the file descriptor that it promises; the caller
-// closes that. What comes unasked is closed here.
+// read reads a frame into buf, and the file descriptor that it announces, which the
+// caller must close. It closes any unexpected file descriptor.
 func (i *inbox) read(buf *[frameSize]byte) (f frame, came *os.File, err error) {
 	i.lost = false
 	if err = i.fill(buf[:]); err == nil {
@@ -42,7 +42,7 @@ func (i *inbox) read(buf *[frameSize]byte) (f frame, came *os.File, err error) {
 	return f, came, nil
 }
 
-// check says what is wrong with the number of descriptors that came with a frame, or nil.
+// check returns an error if the number of file descriptors does not fit the frame.
 func (i *inbox) check(f frame) error {
 	n, want := len(i.came), f.descriptors()
 	switch {
@@ -56,7 +56,7 @@ func (i *inbox) check(f frame) error {
 	return nil
 }
 
-// fill reads until b is full. Its errors are the peer's.
+// fill reads until b is full. Its errors wrap ErrPeer.
 func (i *inbox) fill(b []byte) error {
 	for off := 0; off < len(b); {
 		n, err := i.receive(b[off:])
@@ -71,7 +71,7 @@ func (i *inbox) fill(b []byte) error {
 	return nil
 }
 
-// closeCame closes what came unasked.
+// closeCame closes the file descriptors of a refused frame.
 func (i *inbox) closeCame() error {
 	var errs []error
 	for _, file := range i.came {

@@ -15,19 +15,19 @@ import (
 	"kvbench/transport"
 )
 
-// slot is the initiator's place for one outstanding transfer.
+// slot holds one outstanding transfer of the initiator.
 type slot struct {
 	transfer transport.Transfer
 	local    *region
 	remote   *remoteRegion
 	bytes    int64
-	parts    int // streams that share it
+	parts    int // number of streams that share it
 	first    int // the stream of part 0
 
 	state    atomic.Int32 // slotFree, slotPosted
-	copying  atomic.Int32 // parts whose copies have not ended
-	localAt  atomic.Int64 // time.Duration at which the last copy was seen to have ended
-	noticeAt atomic.Int64 // time.Duration at which a WRITE's notice left; 0: not yet
+	copying  atomic.Int32 // parts with copies that have not ended
+	localAt  atomic.Int64 // time.Duration when the end of the last copy was seen
+	noticeAt atomic.Int64 // time.Duration when a WRITE's notice left; 0 before
 }
 
 const (
@@ -47,21 +47,21 @@ type initiator struct {
 	setting sync.Mutex // serializes Register, Import and their undoing, which may be slow
 	context *cudadrv.Context
 	lanes   []*lane
-	peer    *cudadrv.UUID // the device of the first region that was imported
-	shares  sharing       // how that region is
+	peer    *cudadrv.UUID // device of the first imported region
+	shares  sharing       // how the first imported region is shared
 	opens   openStats
 	wanted  wanted
 
 	heard atomic.Int64 // time.Duration of the last frame from the target
 }
 
-// openStats says what opening the peer's memory took.
+// openStats counts the openings of the peer's memory and their time.
 type openStats struct {
 	opened, reused int
 	took           time.Duration
 }
 
-// minPart is the fewest bytes worth a stream of their own.
+// minPart is the smallest part, in bytes, that is worth a separate stream.
 const minPart = 1 << 20
 
 func newInitiator(l link) *initiator {
@@ -73,17 +73,18 @@ func newInitiator(l link) *initiator {
 	in.supervise(in.letGo, func() {
 		in.failOutstanding()
 		if errors.Is(in.closeErr, gpumem.ErrUnderWay) {
-			held.keep(in.net) // its end would tell the target that its memory is free
+			held.keep(in.net) // its end would signal the target that its memory is free
 			return
 		}
-		// Only now: the target is not to say that this side is gone before this side
-		// has said why.
+		// Close after failOutstanding, so that the target does not report the loss of
+		// this side before this side has reported its error.
 		in.net.Close()
 	})
 	return in
 }
 
-// held keeps sockets open until this process ends, which a finalizer would not.
+// held keeps sockets open until this process ends. Without it a finalizer would close
+// them.
 var held sockets
 
 type sockets struct {
@@ -97,11 +98,11 @@ func (s *sockets) keep(c net.Conn) {
 	s.all = append(s.all, c)
 }
 
-// Register implements transport.Endpoint. The first region says which device
-// copies; all others must lie on it.
+// Register implements transport.Endpoint. The first region sets the device that copies.
+// All later regions must lie on that device.
 func (in *initiator) Register(m transport.Memory) (transport.Region, error) {
 	if err := in.Err(); err != nil {
-		return transport.Region{}, err // whatever the memory
+		return transport.Region{}, err // before any error about the memory
 	}
 	if err := checkMemory(m); err != nil {
 		return transport.Region{}, err
@@ -131,7 +132,7 @@ func (in *initiator) Register(m transport.Memory) (transport.Region, error) {
 	return transport.Region{ID: r.id, Size: r.size}, nil
 }
 
-// useDevice makes streams on the device and opens there what was imported.
+// useDevice creates the streams on the device and opens the imported regions there.
 func (in *initiator) useDevice(c *cudadrv.Context) error {
 	lanes, err := newLanes(c, in.cfg)
 	if err != nil {
@@ -190,8 +191,8 @@ func (in *initiator) Deregister(reg transport.Region) error {
 	return nil
 }
 
-// Import implements transport.Initiator. It opens the regions' memory where the
-// device that copies is known; otherwise the first Register does.
+// Import implements transport.Initiator. It opens the regions' memory if the copying
+// device is set. Otherwise the first Register opens it.
 func (in *initiator) Import(ad transport.Advertisement) ([]transport.RemoteRegion, error) {
 	all, err := parseAdvertisement(ad)
 	if err != nil {
@@ -240,7 +241,7 @@ func (in *initiator) Post(t transport.Transfer) error {
 		in.done.Return(i)
 		return err
 	}
-	// The slot may be another's as soon as its last part is queued.
+	// The slot may be reused as soon as the last part is queued.
 	first, parts := s.first, s.parts
 	s.state.Store(slotPosted)
 	for part := range parts {
@@ -248,8 +249,8 @@ func (in *initiator) Post(t transport.Transfer) error {
 	}
 	select {
 	case <-in.stopped:
-		// The connection may have failed what was outstanding just before this
-		// transfer joined it.
+		// The connection may have failed all outstanding transfers just before this one
+		// was posted.
 		in.failOutstanding()
 	default:
 	}
@@ -297,7 +298,7 @@ func (in *initiator) check(t transport.Transfer) (*region, *remoteRegion, int64,
 	return local, remote, total, nil
 }
 
-// split decides which streams share the slot's bytes.
+// split sets the streams that share the slot's bytes.
 func (in *initiator) split(s *slot) {
 	s.parts = int(min(int64(len(in.lanes)), max(1, s.bytes/minPart)))
 	s.first = 0
@@ -316,7 +317,7 @@ func (in *initiator) Poll(done []transport.Completion) (int, error) {
 // Wait implements transport.Initiator.
 func (in *initiator) Wait(ctx context.Context) error { return in.done.Wait(ctx) }
 
-// complete ends a transfer once. It reports whether this call did.
+// complete ends a transfer once. It returns false if the transfer had already ended.
 func (in *initiator) complete(i int, c transport.Completion) bool {
 	s := &in.slots[i]
 	if !s.state.CompareAndSwap(slotPosted, slotFree) {
@@ -328,23 +329,23 @@ func (in *initiator) complete(i int, c transport.Completion) bool {
 	return true
 }
 
-// failOutstanding completes what can no longer be delivered.
+// failOutstanding completes every outstanding transfer with the connection's error.
 func (in *initiator) failOutstanding() {
 	err, underWay := in.Err(), errors.Is(in.closeErr, gpumem.ErrUnderWay)
 	for i := range in.slots {
 		s := &in.slots[i]
 		if s.state.Load() == slotPosted {
 			if underWay {
-				s.local.acquire() // for good: Deregister says that it is in use
+				s.local.acquire() // keeps the region in use, so that Deregister returns ErrBusy
 			}
 			in.complete(i, transport.Completion{ID: s.transfer.ID, Stage: transport.Delivered, Bytes: s.bytes, Delivered: transport.Now(), Err: err})
 		}
 	}
 }
 
-// letGo ends the connection: copies under way end, and what was opened is closed. The
-// end of the socket then tells the target so. Where copies cannot be waited for, the
-// error wraps gpumem.ErrUnderWay, and what was opened stays so.
+// letGo waits for the copies in flight and closes the opened memory. After that the end
+// of the socket signals the target that its memory is free. If waiting for the copies
+// fails, the error wraps gpumem.ErrUnderWay, and the memory stays open.
 func (in *initiator) letGo() error {
 	in.setting.Lock()
 	defer in.setting.Unlock()

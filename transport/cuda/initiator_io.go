@@ -9,7 +9,7 @@ import (
 	"kvbench/transport"
 )
 
-// listen reads what the target says.
+// listen reads the target's frames.
 func (in *initiator) listen() error {
 	var buf [frameSize]byte
 	for {
@@ -24,13 +24,13 @@ func (in *initiator) listen() error {
 	}
 }
 
-// handle acts on a frame. The file descriptor is there for a descriptor frame only.
+// handle processes a frame. The file is nil, except for a descriptor frame.
 func (in *initiator) handle(f frame, file *os.File) error {
 	switch f.typ {
 	case frameAck:
 		return in.acknowledged(f)
 	case frameWithdraw:
-		// One that was not imported must not be after this.
+		// A region that is not imported yet must not be imported after this.
 		r := in.remote.add(&remoteRegion{uses: newUses(), advertised: advertised{ID: f.region}})
 		if !r.withdraw() {
 			return fmt.Errorf("region %d withdrawn twice: %w", f.region, transport.ErrProtocol)
@@ -43,7 +43,7 @@ func (in *initiator) handle(f frame, file *os.File) error {
 	return fmt.Errorf("frame type %d sent to an initiator: %w", f.typ, transport.ErrProtocol)
 }
 
-// acknowledged ends a WRITE that the target knows of.
+// acknowledged ends a WRITE after the target's acknowledgement.
 func (in *initiator) acknowledged(f frame) error {
 	if int(f.slot) >= len(in.slots) {
 		return fmt.Errorf("acknowledgement for slot %d of %d: %w", f.slot, len(in.slots), transport.ErrProtocol)
@@ -59,7 +59,8 @@ func (in *initiator) acknowledged(f frame) error {
 	return nil
 }
 
-// closeRegion closes a withdrawn region once no transfer uses it, and says so.
+// closeRegion closes a withdrawn region once no transfer uses it, and reports that to
+// the target.
 func (in *initiator) closeRegion(r *remoteRegion) error {
 	select {
 	case <-r.idle:
@@ -75,8 +76,8 @@ func (in *initiator) closeRegion(r *remoteRegion) error {
 	return in.send(frame{typ: frameClosed, region: r.ID})
 }
 
-// watch fails the connection when the target owes an acknowledgement and has said
-// nothing for the peer timeout. How long copies take is not its business.
+// watch fails the connection if the target owes an acknowledgement and sends no frame
+// for the peer timeout. The time of the copies does not count.
 func (in *initiator) watch() error {
 	return gpumem.WatchPeer(in.closing, in.cfg.PeerTimeout, &in.heard, in.owed)
 }

@@ -7,20 +7,20 @@ import (
 	"kvbench/internal/nvml"
 )
 
-// interconnect says what joins two devices.
+// interconnect describes the link between two devices.
 type interconnect struct {
 	lane    string
 	details map[string]any
 }
 
-// joined is what joins a connection's devices, once it was asked for.
+// joined caches the link between a connection's devices.
 type joined struct {
 	once sync.Once
 	interconnect
 }
 
-// between asks NVML what joins two devices. Within one device nothing does,
-// whatever links it has to others.
+// between returns the link between two devices, as reported by NVML. For one device it
+// returns a fixed text, because a copy within the device uses no link.
 func between(own, peer cudadrv.UUID) interconnect {
 	if own == peer {
 		return interconnect{"cuda/same device (HBM copy)", map[string]any{"link": "same device"}}

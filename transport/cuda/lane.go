@@ -15,8 +15,8 @@ import (
 type job struct {
 	slot  int
 	part  int
-	mark  int           // its events: a place in lane.marks
-	start time.Duration // when its copies began to be added
+	mark  int           // index of its events in lane.marks
+	start time.Duration // when the first copy was added
 }
 
 // lane is one CUDA stream, with the goroutine that adds copies to it and the one
@@ -28,10 +28,10 @@ type lane struct {
 	marks  []mark
 	next   int
 	copies cudadrv.Copies
-	spin   time.Duration // how long to ask before sleeping
+	spin   time.Duration // how long to poll before sleeping
 
-	// What its copies took, in nanoseconds: on the device by events, on the clock
-	// from the first call to when their end was seen, and of that in the calls.
+	// Times of the copies in nanoseconds: on the device by events, on the clock from
+	// the first call until the end was seen, and the part of it inside the calls.
 	onDevice, onClock, inCalls atomic.Int64
 	parts, copied              atomic.Int64
 }
@@ -39,7 +39,7 @@ type lane struct {
 // mark is the pair of events around a part's copies.
 type mark struct{ begin, end *cudadrv.Event }
 
-// newLanes makes an initiator's streams.
+// newLanes creates an initiator's streams.
 func newLanes(c *cudadrv.Context, cfg transport.Config) ([]*lane, error) {
 	var lanes []*lane
 	err := c.Do(func() error {
@@ -58,15 +58,15 @@ func newLanes(c *cudadrv.Context, cfg transport.Config) ([]*lane, error) {
 	return lanes, nil
 }
 
-// newLane makes a stream with events for outstanding transfers. What it made is
-// returned with an error too.
+// newLane creates a stream with events for outstanding transfers. If it fails, it also
+// returns the parts it made, for closeLanes.
 func newLane(c *cudadrv.Context, outstanding int, spin time.Duration) (l *lane, err error) {
 	l = &lane{jobs: make(chan job, outstanding), added: make(chan job, outstanding), spin: spin}
 	if l.stream, err = c.NewStream(); err != nil {
 		return l, err
 	}
-	// One more than can be added and not waited for, so that none is recorded
-	// again while somebody looks at it.
+	// One more than can be in flight, so that no event is recorded again while finish
+	// reads it.
 	for range outstanding + 1 {
 		var m mark
 		if m.begin, err = c.NewEvent(); err != nil {
@@ -95,7 +95,8 @@ func waitLanes(c *cudadrv.Context, lanes []*lane) error {
 	return nil
 }
 
-// closeLanes gives streams back, whose work has been waited for.
+// closeLanes frees streams and their events. The caller must have waited for their
+// work.
 func closeLanes(c *cudadrv.Context, lanes []*lane) error {
 	return c.Do(func() error {
 		var errs []error
@@ -127,7 +128,7 @@ func (in *initiator) issue(l *lane) error {
 		if err := in.add(l, &j); err != nil {
 			return fmt.Errorf("%w: copy on CUDA device %d: %w", transport.ErrDevice, in.context.Device.Ordinal, err)
 		}
-		l.added <- j // has room: no more than the outstanding transfers
+		l.added <- j // has room: at most the outstanding transfers
 	}
 }
 
@@ -152,14 +153,14 @@ func (in *initiator) add(l *lane, j *job) error {
 	return nil
 }
 
-// collect lists the copies of one part: an equal share of the transfer's bytes, in
-// the order of its descriptors, which may be cut.
+// collect lists the copies of one part. A part is an equal share of the transfer's
+// bytes, in the order of its descriptors. A descriptor may be cut.
 func (s *slot) collect(part int, copies *cudadrv.Copies) {
 	share, rest := s.bytes/int64(s.parts), s.bytes%int64(s.parts)
 	from := share*int64(part) + min(int64(part), rest)
 	end := share*int64(part+1) + min(int64(part+1), rest)
 	local, remote := s.local.pointer, s.remote.at()
-	var passed int64 // bytes of the descriptors before
+	var passed int64 // bytes of the previous descriptors
 	for _, d := range s.transfer.Descriptors {
 		lo, hi := max(from-passed, 0), min(end-passed, d.Length)
 		passed += d.Length
@@ -198,7 +199,7 @@ func (in *initiator) finish(l *lane) error {
 	}
 }
 
-// await waits until a part's copies have ended, and counts what they took.
+// await waits until a part's copies have ended, and counts their time.
 func (l *lane) await(j job) error {
 	m := l.marks[j.mark]
 	if err := m.end.Await(l.spin); err != nil {
@@ -211,7 +212,8 @@ func (l *lane) await(j job) error {
 	return err
 }
 
-// deliver tells of a transfer whose copies have ended.
+// deliver sends the notice of a transfer after its copies have ended, and completes a
+// READ.
 func (in *initiator) deliver(i int) error {
 	s := &in.slots[i]
 	now := transport.Now()
@@ -224,7 +226,7 @@ func (in *initiator) deliver(i int) error {
 		s.noticeAt.Store(int64(now))
 		return in.send(notice)
 	}
-	// Before the region is released: the target may forget it then.
+	// Send before the release: after this frame the target may deregister the region.
 	if err := in.send(notice); err != nil {
 		return err
 	}

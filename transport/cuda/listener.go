@@ -12,7 +12,7 @@ import (
 	"kvbench/transport"
 )
 
-// greetTimeout is how long a dialler may take to introduce itself.
+// greetTimeout limits the time a dialler has to send its hello.
 const greetTimeout = 5 * time.Second
 
 // listener implements transport.Listener.
@@ -23,8 +23,8 @@ type listener struct {
 	addr   address
 }
 
-// Listen implements transport.Transport. Config.Listen and Advertise are of
-// network transports and change nothing.
+// Listen implements transport.Transport. It ignores Config.Listen and Config.Advertise,
+// which are for network transports.
 func (Transport) Listen(ctx context.Context, cfg transport.Config) (transport.Listener, error) {
 	cfg, err := checkConfig(cfg)
 	if err != nil {
@@ -67,8 +67,8 @@ func (l *listener) AcceptInitiator(ctx context.Context) (transport.Initiator, er
 	return newInitiator(a), nil
 }
 
-// greet reads a hello and answers it. An error means that the socket is to be closed; the
-// dialler is told what it can be.
+// greet reads a hello and answers it. On an error the caller must close the socket. If
+// the hello was refused, the dialler has received the reason.
 func (l *listener) greet(s net.Conn) (admit func(), err error) {
 	c := s.(*net.UnixConn)
 	if err := c.SetDeadline(time.Now().Add(greetTimeout)); err != nil {
@@ -87,7 +87,7 @@ func (l *listener) greet(s net.Conn) (admit func(), err error) {
 	}
 	noHandles, err := l.addr.party().agree(h.party())
 	if err != nil {
-		return nil, err // checked above
+		return nil, err // cannot happen: h.check called agree
 	}
 	as := intake.Initiator
 	if h.Role == targetRole {

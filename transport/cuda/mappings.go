@@ -11,13 +11,13 @@ import (
 	"kvbench/transport"
 )
 
-// mapping is another process's allocation as a device of this one sees it.
+// mapping is another process's allocation, mapped on a device of this process.
 type mapping struct {
 	key   mappingKey
 	base  cudadrv.DevicePointer
-	size  int64 // from base on, in bytes, by this side's driver; 0 where that does not say
+	size  int64 // size in bytes from base, by this side's driver; 0 if the driver does not report it
 	close func() error
-	took  time.Duration // to open it
+	took  time.Duration // time to open it
 
 	users int // guarded by mappings.mu
 }
@@ -27,15 +27,16 @@ type mappingKey struct {
 	handle  [cudadrv.HandleSize]byte
 }
 
-// mappings are the process's: an allocation that several regions or connections
-// use is opened once, and closed with the last of them.
+// mappings holds the mappings of the process. An allocation that several regions or
+// connections use is opened once, and closed after its last use.
 var mappings = struct {
 	mu    sync.Mutex
 	byKey map[mappingKey]*mapping
 }{byKey: make(map[mappingKey]*mapping)}
 
-// openMapping returns an allocation of the peer's, opened now or before; fresh
-// says which. Each needs a release. Where it takes a file descriptor, ask gets that.
+// openMapping returns a mapping of the peer's allocation. fresh reports whether this
+// call opened it. The caller must release it. If a file descriptor is needed, ask
+// fetches it.
 func openMapping(c *cudadrv.Context, a advertised, ask func() (*os.File, error)) (m *mapping, fresh bool, err error) {
 	key := mappingKey{c, [cudadrv.HandleSize]byte(a.Handle)}
 	if m := useMapping(key); m != nil {
@@ -43,7 +44,7 @@ func openMapping(c *cudadrv.Context, a advertised, ask func() (*os.File, error))
 	}
 	var file *os.File
 	if a.Sharing == byDescriptor {
-		// Without the lock: the peer may take its time.
+		// Without the lock, because the peer may be slow.
 		if file, err = askFor(c, ask); err != nil {
 			return nil, false, err
 		}
@@ -75,7 +76,7 @@ func openMapping(c *cudadrv.Context, a advertised, ask func() (*os.File, error))
 	return m, true, nil
 }
 
-// useMapping adds a use of what is open, or returns nil.
+// useMapping adds a use to an open mapping and returns it, or returns nil.
 func useMapping(key mappingKey) *mapping {
 	mappings.mu.Lock()
 	defer mappings.mu.Unlock()
@@ -86,7 +87,7 @@ func useMapping(key mappingKey) *mapping {
 	return m
 }
 
-// askFor gets a file descriptor that the device can do something with.
+// askFor fetches a file descriptor, if the device can import one.
 func askFor(c *cudadrv.Context, ask func() (*os.File, error)) (*os.File, error) {
 	if err := c.Driver().CheckShareable(c.Device); err != nil {
 		return nil, fmt.Errorf("open the peer's GPU memory, which file descriptors share, at this side: %w: %w", transport.ErrUnsupported, err)
@@ -106,9 +107,9 @@ func (m *mapping) openHandle() (err error) {
 	return nil
 }
 
-// sizeFrom returns how many bytes of an allocation there are from an address on, or 0
-// where the driver does not know it: the driver's documentation promises an answer for
-// memory that this process allocated, and says nothing of what it opened.
+// sizeFrom returns the number of bytes of an allocation from an address on. It returns
+// 0 if the driver does not report them: its documentation promises an answer only for
+// memory that this process allocated.
 func sizeFrom(c *cudadrv.Context, at cudadrv.DevicePointer) (int64, error) {
 	base, size, err := c.AddressRange(at)
 	switch {
@@ -120,8 +121,9 @@ func sizeFrom(c *cudadrv.Context, at cudadrv.DevicePointer) (int64, error) {
 	return size - int64(at-base), nil
 }
 
-// check refuses a region that does not lie in the mapping. What the peer says of the
-// allocation's size is not asked: another region of it may have said otherwise.
+// check refuses a region that does not lie in the mapping. It ignores the allocation
+// size in the advertisement, because the mapping may have been opened for another
+// region with another size.
 func (m *mapping) check(a advertised) error {
 	if m.size > 0 && a.Offset > m.size-a.Size {
 		return fmt.Errorf("open the peer's GPU memory: region %d: %d bytes at offset %d of an allocation that is of %d here: %w",
@@ -150,8 +152,9 @@ func (m *mapping) release() error {
 	return m.close()
 }
 
-// checkPeerAccess makes sure that a device reaches the owner's, if this process
-// can tell: visible says whether it sees the owner's device.
+// checkPeerAccess returns an error if a device cannot access the owner's device.
+// visible is false if this process does not see the owner's device; then access is
+// unchecked.
 func checkPeerAccess(c *cudadrv.Context, owner cudadrv.UUID) (visible bool, err error) {
 	d := c.Driver()
 	peer, visible, err := d.ByUUID(owner)
@@ -170,17 +173,17 @@ func noPeerAccess(d cudadrv.Device, owner cudadrv.UUID) error {
 		d.Ordinal, d.UUID, owner, transport.ErrUnsupported)
 }
 
-// notVisible comes before what else may be the reason: a driver's answer for a device
-// that this process does not see may be that of one which it does not reach.
+// notVisible returns the text that precedes the error of an open. The driver may return
+// the same error for an invisible device as for an unreachable one.
 func notVisible(owner cudadrv.UUID) string {
 	if owner.MIG {
-		// NVIDIA's MIG user guide, "Deployment Considerations".
+		// Source: NVIDIA's MIG user guide, "Deployment Considerations".
 		return fmt.Sprintf("the peer's device %v is a MIG instance that this process does not see, and CUDA IPC works within a GPU instance only: let both use one, or use the transport tcp; if they do", owner)
 	}
 	return fmt.Sprintf("the peer's device %v is not visible in this process (CUDA_VISIBLE_DEVICES=%q): let both see both devices; if they do", owner, os.Getenv("CUDA_VISIBLE_DEVICES"))
 }
 
-// explainOpen adds to the error of an open what may be done.
+// explainOpen adds advice to the error of an open, and a transport error if one fits.
 func explainOpen(err error, c *cudadrv.Context, owner cudadrv.UUID, visible bool) error {
 	err = fmt.Errorf("open the peer's GPU memory: %w", err)
 	if errors.Is(err, cudadrv.ErrTooOld) {

@@ -8,8 +8,8 @@ import (
 	"kvbench/transport"
 )
 
-// path is what both sides say of their devices. The link between them is looked at
-// once: by the first call that knows both.
+// path returns the path between the devices of both sides. The first call with both
+// devices set looks up the link.
 func (c *connection) path(own *cudadrv.Device, peer *cudadrv.UUID) transport.Path {
 	p := transport.Path{Lane: "cuda/not yet known", Details: map[string]any{"driver_cuda_version": c.driver.Version()}}
 	if own == nil {
@@ -37,9 +37,9 @@ func (t *target) Path() transport.Path {
 	return p
 }
 
-// Path implements transport.Endpoint. Its details say what opening the peer's
-// memory took, and what the copies took by events on the device and by this
-// process's clock, which includes launching them.
+// Path implements transport.Endpoint. Its details hold the time to open the peer's
+// memory, and the times of the copies: by events on the device, and by this process's
+// clock, which includes launching them.
 func (in *initiator) Path() transport.Path {
 	in.setting.Lock()
 	defer in.setting.Unlock()
@@ -62,14 +62,14 @@ func (in *initiator) Path() transport.Path {
 	return p
 }
 
-// streamStats says what a stream's copies took. A part is a transfer's share of a
-// stream.
+// streamStats holds the times of a stream's copies. A part is a stream's share of a
+// transfer.
 type streamStats struct {
 	Parts         int64   `json:"parts"`
 	Copies        int64   `json:"copies"`
 	DeviceSeconds float64 `json:"device_seconds"` // by events around each part
-	ClockSeconds  float64 `json:"clock_seconds"`  // from adding each part to seeing its end
-	LaunchSeconds float64 `json:"launch_seconds"` // of that, in calls that add copies
+	ClockSeconds  float64 `json:"clock_seconds"`  // from adding each part until its end was seen
+	LaunchSeconds float64 `json:"launch_seconds"` // part of ClockSeconds inside the calls that add copies
 }
 
 func (l *lane) stats() streamStats {

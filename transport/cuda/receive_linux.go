@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// receiver is recvmsg without what net.UnixConn.ReadMsgUnix allocates for the sender's
-// name each time: an acknowledgement is received within every transfer.
+// receiver calls recvmsg without the allocation that net.UnixConn.ReadMsgUnix makes for
+// the sender's name. An acknowledgement is received in every WRITE.
 type receiver struct {
 	raw     syscall.RawConn
 	try     func(fd uintptr) bool
@@ -20,9 +20,9 @@ type receiver struct {
 	errno   syscall.Errno
 }
 
-// receive reads up to len(b) bytes, at least one unless the peer has ended, and takes in
-// the file descriptors that came with them. Bytes that another message brought, with
-// descriptors of its own, are left for the next call.
+// receive reads up to len(b) bytes and the file descriptors that came with them. It
+// returns 0 bytes only if the peer has ended. The kernel leaves the bytes of a message
+// with other descriptors for the next call.
 func (i *inbox) receive(b []byte) (int, error) {
 	r := &i.receiver
 	if r.raw == nil {
@@ -47,7 +47,7 @@ func (i *inbox) receive(b []byte) (int, error) {
 	return r.n, i.takeIn(r.control[:r.message.Controllen])
 }
 
-// tryOnce reports false where nothing has come yet.
+// tryOnce calls recvmsg. It returns false if nothing has arrived yet.
 func (r *receiver) tryOnce(fd uintptr) bool {
 	for {
 		r.message = unix.Msghdr{Iov: &r.part, Control: &r.control[0]}
@@ -70,7 +70,7 @@ func (i *inbox) takeIn(control []byte) error {
 	for _, m := range messages {
 		fds, err := unix.ParseUnixRights(&m)
 		if err != nil {
-			continue // of another kind, which has none
+			continue // another kind of message, without file descriptors
 		}
 		for _, fd := range fds {
 			i.came = append(i.came, os.NewFile(uintptr(fd), "descriptor of the peer"))

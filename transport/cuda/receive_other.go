@@ -2,7 +2,7 @@
 
 package cuda
 
-// receiver has nothing: without the driver no connection is made here.
+// receiver is empty: without the driver no connection is made on this system.
 type receiver struct{}
 
 // receive reads up to len(b) bytes.

@@ -18,7 +18,7 @@ type uses struct {
 
 func newUses() uses { return uses{idle: make(chan struct{})} }
 
-// acquire adds a use. It reports false once the memory is withdrawn.
+// acquire adds a use. It returns false if the memory is withdrawn.
 func (u *uses) acquire() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -37,7 +37,7 @@ func (u *uses) release() {
 	}
 }
 
-// withdraw allows no new use. It reports false if that was so before.
+// withdraw allows no new use. It returns false if the memory was withdrawn before.
 func (u *uses) withdraw() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -57,7 +57,8 @@ func (u *uses) withdrawn() bool {
 	return u.over
 }
 
-// withdrawUnused withdraws memory that nothing uses, and reports whether it did.
+// withdrawUnused withdraws memory that nothing uses. It returns false if the memory is
+// in use or withdrawn.
 func (u *uses) withdrawUnused() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -77,15 +78,16 @@ type region struct {
 	size    int64
 	context *cudadrv.Context
 
-	// Of a target: what it advertises, whether it has, and what is closed when the
-	// initiator has let go of it.
+	// Target only: the export, whether the region was advertised, and a channel that is
+	// closed when the initiator has closed the region.
 	export     cudadrv.Exported
 	advertised bool
 	released   chan struct{}
 }
 
-// confirm notes that the initiator has let go of a withdrawn region. It reports false
-// where the region was not withdrawn, or that was said before. One goroutine calls it.
+// confirm records that the initiator has closed a withdrawn region. It returns false if
+// the region was not withdrawn, or was confirmed before. Only one goroutine may call
+// it.
 func (r *region) confirm() bool {
 	if !r.withdrawn() {
 		return false
@@ -99,14 +101,14 @@ func (r *region) confirm() bool {
 	}
 }
 
-// regionTable is one side's registered memory.
+// regionTable holds the registered memory of one side.
 type regionTable struct {
 	mu   sync.Mutex
 	last uint32
 	byID map[uint32]*region
 }
 
-// checkMemory says what keeps memory from being registered, or nil.
+// checkMemory returns an error if memory cannot be registered.
 func checkMemory(m transport.Memory) error {
 	if m.Kind != transport.CUDAMemory {
 		return fmt.Errorf("register %s memory for cuda, which moves GPU memory only: %w", m.Kind, transport.ErrUnsupported)
@@ -117,7 +119,7 @@ func checkMemory(m transport.Memory) error {
 	return nil
 }
 
-// add makes a region of memory that was checked.
+// add creates a region of checked memory.
 func (t *regionTable) add(c *cudadrv.Context, m transport.Memory, x cudadrv.Exported) *region {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -133,7 +135,7 @@ func (t *regionTable) add(c *cudadrv.Context, m transport.Memory, x cudadrv.Expo
 	return r
 }
 
-// get returns a region, or nil.
+// get returns a region, or nil if there is none.
 func (t *regionTable) get(id uint32) *region {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -146,7 +148,7 @@ func (t *regionTable) remove(id uint32) {
 	delete(t.byID, id)
 }
 
-// covers reports whether a region lies in a piece of memory.
+// covers reports whether a region overlaps a range of device memory.
 func (t *regionTable) covers(at cudadrv.DevicePointer, size int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -158,14 +160,15 @@ func (t *regionTable) covers(at cudadrv.DevicePointer, size int64) bool {
 	return false
 }
 
-// known reports whether the peer was told of a region.
+// known reports whether a region was advertised.
 func (t *regionTable) known(r *region) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return r.advertised
 }
 
-// advertise returns a region, noted as known to the peer, or nil.
+// advertise marks a region as advertised and returns it, or returns nil if there is
+// none.
 func (t *regionTable) advertise(id uint32) *region {
 	t.mu.Lock()
 	defer t.mu.Unlock()

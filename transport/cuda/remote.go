@@ -8,20 +8,20 @@ import (
 	"kvbench/internal/cudadrv"
 )
 
-// remoteRegion is a region of the target's. Its mapping is set before a transfer
-// uses it and cleared when none can any more.
+// remoteRegion is a region of the target. Its mapping is set before the first transfer
+// uses it, and cleared after the last.
 type remoteRegion struct {
 	uses
 	advertised
 	mapping *mapping
 }
 
-// at is the address of the region here.
+// at returns the address of the region in this process.
 func (r *remoteRegion) at() cudadrv.DevicePointer {
 	return r.mapping.base + cudadrv.DevicePointer(r.Offset)
 }
 
-// unmap closes the region here.
+// unmap releases the region's mapping.
 func (r *remoteRegion) unmap() error {
 	m := r.mapping
 	if m == nil {
@@ -31,7 +31,7 @@ func (r *remoteRegion) unmap() error {
 	return m.release()
 }
 
-// remoteTable is what the target has advertised, with what it has withdrawn since.
+// remoteTable holds the regions that the target has advertised or withdrawn.
 type remoteTable struct {
 	mu   sync.Mutex
 	byID map[uint32]*remoteRegion
@@ -43,7 +43,8 @@ func (t *remoteTable) get(id uint32) *remoteRegion {
 	return t.byID[id]
 }
 
-// add takes a region in, unless there is one of that ID, and returns which is there.
+// add stores a region, unless there is one with the same ID, and returns the stored
+// one.
 func (t *remoteTable) add(r *remoteRegion) *remoteRegion {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -16,14 +16,14 @@ const (
 	byDescriptor sharing = "posix_fd" // by a file descriptor that the local socket carries
 )
 
-// descriptors says whether a process's device shares memory by file descriptors. The
-// zero value is what a process says that knows nothing of it.
+// descriptors states whether a process's device shares memory by file descriptors. The
+// zero value comes from a peer that does not send this field.
 type descriptors struct {
 	Shared bool   `json:"shared"`
 	Lacks  string `json:"lacks,omitempty"` // why not
 }
 
-// descriptorsOf asks the driver about a device.
+// descriptorsOf checks a device with the driver.
 func descriptorsOf(d *cudadrv.Driver, ordinal int) descriptors {
 	dev, err := d.Device(ordinal)
 	if err == nil {
@@ -35,23 +35,23 @@ func descriptorsOf(d *cudadrv.Driver, ordinal int) descriptors {
 	return descriptors{Shared: true}
 }
 
-// why is the reason to tell.
+// why returns the reason for an error text.
 func (d descriptors) why() string {
 	if d.Lacks == "" {
 		return "it did not say that it can"
 	}
-	return fmt.Sprintf("%.300s", d.Lacks) // the peer's words may be long
+	return fmt.Sprintf("%.300s", d.Lacks) // the peer's text may be long
 }
 
-// party is one side of a connection that is to be.
+// party is one side of a connection that is being made.
 type party struct {
 	host identity
 	fds  descriptors
 }
 
-// agree says how memory gets from one side to the other: by legacy handles where noHandles
-// is nil, and otherwise by file descriptors alone, with noHandles as the reason. The error
-// wraps transport.ErrUnavailable.
+// agree returns how memory is shared between the sides. If noHandles is nil, legacy
+// handles work. Otherwise only file descriptors work, and noHandles is the reason. The
+// error wraps transport.ErrUnavailable.
 func (own party) agree(peer party) (noHandles, err error) {
 	noHandles = own.host.opensHandlesOf(peer.host)
 	if noHandles == nil || !errors.Is(noHandles, errNamespaces) {
@@ -68,7 +68,7 @@ func (own party) agree(peer party) (noHandles, err error) {
 	return noHandles, nil
 }
 
-// makeMemory makes memory that the peer can open.
+// makeMemory allocates memory that the peer can open.
 func (c *connection) makeMemory(on *cudadrv.Context, size int64) (*cudadrv.Buffer, error) {
 	if c.noHandles != nil {
 		return on.AllocShareable(size)
@@ -79,7 +79,7 @@ func (c *connection) makeMemory(on *cudadrv.Context, size int64) (*cudadrv.Buffe
 	}
 	_, err = on.Export(b.Pointer)
 	if !errors.Is(err, cudadrv.NotSupported) || c.driver.CheckShareable(on.Device) != nil {
-		return b, nil // what else is wrong, a target's Register says; an initiator's memory needs no handle
+		return b, nil // a target's Register reports any other error; an initiator's memory needs no handle
 	}
 	if err := b.Free(); err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func (c *connection) makeMemory(on *cudadrv.Context, size int64) (*cudadrv.Buffe
 	return on.AllocShareable(size)
 }
 
-// export describes the allocation of registered memory to the peer.
+// export exports the allocation of registered memory for the peer.
 func (c *connection) export(on *cudadrv.Context, m transport.Memory) (cudadrv.Exported, error) {
 	x, err := on.Export(cudadrv.DevicePointer(m.Pointer))
 	switch {

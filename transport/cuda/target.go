@@ -19,7 +19,7 @@ type target struct {
 	notices chan transport.Notice
 	peer    atomic.Pointer[cudadrv.UUID] // the initiator's device
 	device  atomic.Pointer[cudadrv.Device]
-	shares  atomic.Pointer[sharing] // how the first region is
+	shares  atomic.Pointer[sharing] // how the first region is shared
 }
 
 func newTarget(l link) *target {
@@ -71,10 +71,9 @@ func (t *target) Advertise(regions ...transport.Region) (transport.Advertisement
 	return mustMarshal(all), nil
 }
 
-// Deregister implements transport.Endpoint. It returns once the initiator has
-// closed what it opened of the region, so that its memory may be freed; where the
-// initiator does not answer within PeerTimeout the error wraps ErrBusy and the
-// region stays.
+// Deregister implements transport.Endpoint. It returns after the initiator has closed
+// its mapping of the region, so that the memory may be freed. If the initiator does not
+// answer within PeerTimeout, the error wraps ErrBusy and the region stays.
 func (t *target) Deregister(reg transport.Region) error {
 	r := t.regions.get(reg.ID)
 	if r == nil {
@@ -89,7 +88,7 @@ func (t *target) Deregister(reg transport.Region) error {
 	return nil
 }
 
-// takeBack has the initiator close a region, and waits.
+// takeBack requests the initiator to close a region, and waits until it has.
 func (t *target) takeBack(r *region) error {
 	if r.withdraw() {
 		if err := t.send(frame{typ: frameWithdraw, region: r.id}); err != nil {
@@ -111,7 +110,7 @@ func (t *target) Notifications(ctx context.Context, notices []transport.Notice) 
 	return transport.TakeNotices(ctx, notices, t.notices, t.stopped, t.Err)
 }
 
-// serve reads frames.
+// serve reads and processes frames.
 func (t *target) serve() error {
 	var buf [frameSize]byte
 	for {
@@ -147,8 +146,9 @@ func (t *target) handle(f frame) error {
 	return fmt.Errorf("frame type %d sent to a target: %w", f.typ, transport.ErrProtocol)
 }
 
-// deliver tells the application of a transfer, and then the initiator that it
-// did. A full queue of notices holds back the acknowledgement, and so the initiator.
+// deliver queues a notice for the application and then acknowledges a WRITE to the
+// initiator. A full queue of notices delays the acknowledgement and so slows the
+// initiator.
 func (t *target) deliver(f frame) error {
 	if r := t.regions.get(f.region); r == nil {
 		return fmt.Errorf("notice of a transfer with region %d: %w: %w", f.region, transport.ErrRegion, transport.ErrProtocol)
@@ -164,12 +164,13 @@ func (t *target) deliver(f frame) error {
 	return t.send(frame{typ: frameAck, id: f.id, region: f.region, slot: f.slot})
 }
 
-// letGo ends the connection: it tells the initiator, and waits until that has
-// closed what it opened, which the end of its side of the socket says.
+// letGo ends the connection: it closes the sending half of the socket, and waits until
+// the initiator closes its end. By then the initiator has closed the memory that it
+// opened.
 func (t *target) letGo() error {
 	defer t.net.Close()
 	if err := t.net.CloseWrite(); err != nil {
-		return nil // the initiator's end of the socket is gone, and with it what it held
+		return nil // the initiator's process is gone, and its mappings with it
 	}
 	if err := t.net.SetReadDeadline(time.Now().Add(t.cfg.PeerTimeout)); err != nil {
 		return err
@@ -178,7 +179,7 @@ func (t *target) letGo() error {
 	for {
 		_, err := t.net.Read(buf[:])
 		switch {
-		case err == nil: // said before it knew
+		case err == nil: // sent before the initiator saw the end
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return fmt.Errorf("close: %w: the peer has not let go of this side's memory within %v", transport.ErrBusy, t.cfg.PeerTimeout)
 		default:

@@ -8,38 +8,38 @@ import (
 	"kvbench/transport"
 )
 
-// frameType says what a frame tells.
+// frameType is the kind of a frame.
 type frameType uint8
 
 const (
 	frameDevice     frameType = iota + 1 // initiator: the device that copies
 	frameNotice                          // initiator: a transfer's copies have ended
-	frameAck                             // target: it knows of a WRITE
-	frameWithdraw                        // target: a region is to be closed
-	frameClosed                          // initiator: it is
-	frameWant                            // initiator: a region's memory is to be sent as a file descriptor
-	frameDescriptor                      // target: here it is, beside the frame, or slot says why not
+	frameAck                             // target: a WRITE was noticed
+	frameWithdraw                        // target: close a region
+	frameClosed                          // initiator: the region is closed
+	frameWant                            // initiator: send a file descriptor of a region's memory
+	frameDescriptor                      // target: the file descriptor is beside the frame, or slot holds the reason
 )
 
 const frameSize = 32
 
-// frame is what travels on the local socket.
+// frame is one message on the local socket.
 //
 //	0      1      4        8     16     24
 //	type   op     region   id    slot   bytes
 //	uint8  uint8  uint32   u64   u32    u64     big endian
 //
-// A device frame holds the UUID in bytes 8 to 23, 1 in byte 2 where it is a MIG
-// instance's, and nothing else. A descriptor frame
-// whose slot is 0 comes with one file descriptor (SCM_RIGHTS), and no other frame with
-// any; another slot is the CUresult that kept the target from making one.
+// A device frame holds only the UUID in bytes 8 to 23, and 1 in byte 2 for a MIG
+// instance. A descriptor frame with slot 0 comes with one file descriptor (SCM_RIGHTS).
+// If slot is not 0, it is the CUresult of the failure. No other frame comes with file
+// descriptors.
 type frame struct {
 	typ    frameType
 	op     transport.Op
-	region uint32 // the target's
+	region uint32 // the target's region
 	id     uint64 // the transfer's ID
-	slot   uint32 // the initiator's place for the transfer, echoed by the target; of a descriptor frame, why there is none
-	bytes  uint64 // of the transfer
+	slot   uint32 // the initiator's slot for the transfer, echoed by the target; in a descriptor frame, the CUresult
+	bytes  uint64 // the transfer's bytes
 	device cudadrv.UUID
 }
 
@@ -58,7 +58,7 @@ func (f frame) put(b *[frameSize]byte) {
 	binary.BigEndian.PutUint64(b[24:], f.bytes)
 }
 
-// descriptors is how many file descriptors come with the frame.
+// descriptors returns the number of file descriptors that come with the frame.
 func (f frame) descriptors() int {
 	if f.typ == frameDescriptor && f.slot == 0 {
 		return 1
@@ -66,7 +66,7 @@ func (f frame) descriptors() int {
 	return 0
 }
 
-// parseFrame reads a frame and checks what can be checked without state.
+// parseFrame reads a frame and checks everything that needs no state.
 func parseFrame(b *[frameSize]byte) (frame, error) {
 	f := frame{typ: frameType(b[0]), op: transport.Op(b[1])}
 	if f.typ < frameDevice || f.typ > frameDescriptor {

@@ -11,8 +11,8 @@ import (
 	"kvbench/transport"
 )
 
-// initiator implements transport.Initiator. One goroutine does its copies in the
-// order in which they were posted.
+// initiator implements transport.Initiator. One goroutine does its copies in the order
+// of the posts.
 type initiator struct {
 	side
 	remote      map[uint32]int64
@@ -23,7 +23,7 @@ type initiator struct {
 	closing     chan struct{} // closed by Close
 	closeOnce   sync.Once
 	stopped     chan struct{}  // closed when the copying goroutine has ended
-	seen        map[int64]bool // places written before, for Stale
+	seen        map[int64]bool // remote offsets written before, for Stale
 }
 
 func newInitiator(k *link) *initiator {
@@ -79,7 +79,7 @@ func (in *initiator) Post(t transport.Transfer) error {
 		return fmt.Errorf("post: %w", err)
 	}
 	in.outstanding++
-	in.posted <- t // has room: no more than MaxOutstanding
+	in.posted <- t // has room: at most MaxOutstanding are outstanding
 	return nil
 }
 
@@ -199,7 +199,7 @@ func total(t transport.Transfer) (n int64) {
 	return n
 }
 
-// move copies a transfer's bytes and tells the target.
+// move copies a transfer's bytes and notifies the target.
 func (in *initiator) move(t transport.Transfer) error {
 	in.link.mu.Lock()
 	peer := in.link.target
@@ -244,10 +244,10 @@ func (in *initiator) move(t transport.Transfer) error {
 	return nil
 }
 
-// errCompleted says that a transfer was completed before its time.
+// errCompleted is returned by move if the transfer was completed early.
 var errCompleted = errors.New("completed early")
 
-// copyBytes does what the transfer asks, or what a fault makes of it.
+// copyBytes performs the transfer's copies, altered by the faults.
 func (in *initiator) copyBytes(t transport.Transfer, local, remote []byte) {
 	if in.faults[Stale] && len(t.Descriptors) > 0 {
 		place := t.Descriptors[0].Remote

@@ -1,7 +1,7 @@
-// Package mem is the reference transport: both sides live in one process and a
-// transfer is a copy. It is what the contract means in the fewest lines, it tests
-// a benchmark run without a network, and it breaks on purpose, so that whatever
-// judges transports can be seen to notice.
+// Package mem is the reference transport: both sides live in one process and a transfer
+// is a copy. It implements the contract in the fewest lines and tests a benchmark run
+// without a network. It can also break the contract on purpose, to test the checks of
+// other packages.
 package mem
 
 import (
@@ -28,15 +28,15 @@ const (
 	Lose          Fault = "lose"           // never completes
 	Repeat        Fault = "repeat"         // completes twice
 	Mute          Fault = "mute"           // delivers without a notice
-	LateSource    Fault = "late-source"    // reads the source after it said that it had
-	Unbounded     Fault = "unbounded"      // takes descriptors that leave their region
+	LateSource    Fault = "late-source"    // reads the source after local completion
+	Unbounded     Fault = "unbounded"      // accepts descriptors that leave their region
 	AbandonOnExit Fault = "abandon"        // Close leaves outstanding transfers without a completion
-	IgnoreDeath   Fault = "ignore-death"   // does not notice that the peer has gone
-	IgnoreContext Fault = "ignore-context" // waits on, whatever the context says
-	Stale         Fault = "stale"          // delivers only the first transfer to a place, and later says it did
+	IgnoreDeath   Fault = "ignore-death"   // does not report that the peer has closed
+	IgnoreContext Fault = "ignore-context" // waits on after the context is cancelled
+	Stale         Fault = "stale"          // delivers only the first transfer to a place, and reports the later ones as delivered
 )
 
-// Faults lists them all.
+// Faults returns all faults.
 func Faults() []Fault {
 	return []Fault{Drop, Swap, Corrupt, Truncate, Overrun, Early, Lose, Repeat, Mute, LateSource, Unbounded, AbandonOnExit, IgnoreDeath, IgnoreContext, Stale}
 }
@@ -182,12 +182,12 @@ type link struct {
 	copying sync.Mutex // held while memory of either side is touched
 
 	mu       sync.Mutex
-	closedBy *side         // who closed first
-	done     chan struct{} // closed with it
+	closedBy *side         // the side that closed first
+	done     chan struct{} // closed when closedBy is set
 	target   *target
 }
 
-// close ends the link in the name of s.
+// close ends the link. The first call wins.
 func (k *link) close(s *side) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -197,8 +197,8 @@ func (k *link) close(s *side) {
 	}
 }
 
-// whileOpen copies for s, unless the link has ended. Whoever ended it may have given
-// its memory back.
+// whileOpen copies for s, unless the link has ended. The side that ended it may have
+// freed its memory.
 func (k *link) whileOpen(s *side, copy func()) error {
 	k.copying.Lock()
 	defer k.copying.Unlock()
@@ -207,14 +207,14 @@ func (k *link) whileOpen(s *side, copy func()) error {
 		if err := k.err(s); err != nil {
 			return err
 		}
-		return fmt.Errorf("%w: the connection was closed", transport.ErrPeer) // IgnoreDeath looks away
+		return fmt.Errorf("%w: the connection was closed", transport.ErrPeer) // only under IgnoreDeath: err has returned nil
 	default:
 		copy()
 		return nil
 	}
 }
 
-// err returns what the end of the link means to s, or nil while it lives.
+// err returns the error that s sees after the link has ended, or nil while it is open.
 func (k *link) err(s *side) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -230,7 +230,7 @@ func (k *link) err(s *side) error {
 	return fmt.Errorf("%w: it closed the connection", transport.ErrPeer)
 }
 
-// side is one end of a link: its registered memory and how busy that is.
+// side is one end of a link. It holds the registered memory and counts its uses.
 type side struct {
 	*link
 	mu      sync.Mutex
@@ -337,7 +337,7 @@ func (t *target) Notifications(ctx context.Context, notices []transport.Notice) 
 
 func (t *target) Close() error {
 	t.close(&t.side)
-	t.copying.Lock() // a copy under way ends first
+	t.copying.Lock() // waits for a copy in progress
 	defer t.copying.Unlock()
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 	"kvbench/transport"
 )
 
-// advertised is a region as an advertisement has it.
+// advertised is a region in an advertisement.
 type advertised struct {
 	ID      uint32 `json:"id"`
 	Size    int64  `json:"size"`
@@ -15,7 +15,7 @@ type advertised struct {
 	Key     []byte `json:"key,omitempty"` // UCX's packed key; none for an empty region
 }
 
-// parseAdvertisement reads what a target said of its regions.
+// parseAdvertisement reads and checks a target's regions.
 func parseAdvertisement(b transport.Advertisement) ([]advertised, error) {
 	var regions []advertised
 	if err := json.Unmarshal(b, &regions); err != nil {

@@ -14,59 +14,60 @@ import (
 	"kvbench/transport"
 )
 
-// hello is what each side says of itself when they meet.
+// hello is each side's first message, with its worker's address and its lane.
 type hello struct {
 	Worker      []byte `json:"worker"` // UCX's address of the worker
 	Lane        string `json:"lane"`
-	Outstanding int    `json:"outstanding,omitempty"` // the dialler's
+	Outstanding int    `json:"outstanding,omitempty"` // sent by the dialler
 }
 
-// message is what travels on the socket after that.
+// message is one message on the socket after the hello.
 type message struct {
-	// Withdraw is a region of the target's that is to be used no more; Withdrawn is
-	// the initiator's word that it is not.
+	// Withdraw is a region of the target that must not be used any more. Withdrawn is
+	// the initiator's confirmation.
 	Withdraw  uint32 `json:"withdraw,omitempty"`
 	Withdrawn uint32 `json:"withdrawn,omitempty"`
-	// Imported is a region of the target's that the initiator has imported, and Direct whether
-	// the initiator's CPU reaches its memory.
+	// Imported is a region of the target that the initiator has imported. Direct is
+	// true if the initiator's CPU can access its memory.
 	Imported uint32 `json:"imported,omitempty"`
 	Direct   bool   `json:"direct,omitempty"`
-	// Ending says that the sender ends the connection, and why if it was not told to.
+	// Ending means that the sender ends the connection. Reason is set if an error
+	// caused it.
 	Ending bool   `json:"ending,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// Drained says that nothing of the sender's is on its way any more.
+	// Drained means that the sender has nothing in flight any more.
 	Drained bool `json:"drained,omitempty"`
 }
 
-// connection is what an initiator and a target have in common.
+// connection holds the parts that an initiator and a target share.
 type connection struct {
 	cfg    transport.Config
 	family family
 	socket *rendezvous.Conn
 	engine *engine
 
-	gpu        *gpuSide // nil: a connection of host memory
-	processors []int    // that the worker's thread keeps to; empty: any
+	gpu        *gpuSide // nil for a connection of host memory
+	processors []int    // CPUs of the worker's thread; empty: any
 
 	regions regionTable
 	counts  portMeter
 	lane    atomic.Pointer[laneUse]
-	// readBack says that lane is what carried the first transfer, and closed that the
-	// user has called Close. They are guarded by the engine.
+	// readBack is true once lane holds the lanes of the first transfer. closed is true
+	// after Close. The engine guards both.
 	readBack, closed bool
 
 	mu      sync.Mutex
 	err     error
 	greeted chan struct{} // has room for the peer's greeting
-	drained chan struct{} // closed when the peer has nothing on its way any more, or is gone
-	gone    atomic.Bool   // the peer is
+	drained chan struct{} // closed when the peer has nothing in flight any more, or is gone
+	gone    atomic.Bool   // the peer is gone
 	closing chan struct{} // closed when the connection begins to end
-	told    chan struct{} // closed when the peer has been told of that, if it is to be; made before closing is closed
-	dead    chan struct{} // closed when every outstanding transfer has been accounted for
+	told    chan struct{} // closed when the peer has been sent the reason, if it needs it; set before closing is closed
+	dead    chan struct{} // closed once every outstanding transfer is completed
 	wg      sync.WaitGroup
 }
 
-// begin makes a connection's worker, without a peer.
+// begin creates a connection's worker, without a peer.
 func begin(cfg transport.Config, f family, gpu *gpuSide) (*connection, error) {
 	c := &connection{
 		cfg: cfg, family: f, gpu: gpu, greeted: make(chan struct{}, 1),
@@ -89,14 +90,14 @@ func begin(cfg transport.Config, f family, gpu *gpuSide) (*connection, error) {
 	return c, nil
 }
 
-// hello is what this side has to say.
+// hello returns this side's first message.
 func (c *connection) hello() (h hello, err error) {
 	h = hello{Lane: c.cfg.Lane, Outstanding: c.cfg.MaxOutstanding}
 	c.engine.do(func() { h.Worker, err = c.engine.worker.Address() })
 	return h, err
 }
 
-// meet connects the worker to the peer's.
+// meet connects the worker to the peer's worker.
 func (c *connection) meet(peer hello) (err error) {
 	if peer.Lane != c.cfg.Lane {
 		return fmt.Errorf("the peer asks for lane %q where this side asks for %v: %w", peer.Lane, c.family, transport.ErrProtocol)
@@ -106,8 +107,8 @@ func (c *connection) meet(peer hello) (err error) {
 			err = explain(err, c.family, c.cfg.Device)
 			return
 		}
-		// What UCX has chosen by now tells a wrong lane before anything is measured;
-		// what the first transfer used is read then.
+		// UCX has chosen its lanes by now, so a wrong lane fails before any
+		// measurement. The lanes of the first transfer are read after that transfer.
 		err = c.checkLane(ucx.ActiveMessage, true)
 	})
 	if err != nil {
@@ -117,9 +118,9 @@ func (c *connection) meet(peer hello) (err error) {
 	return nil
 }
 
-// greet waits until UCX has connected the two workers, so that no transfer pays
-// for that, and an address that leads nowhere is seen before there is one. It ends
-// a connection that does not come about.
+// greet waits until UCX has connected the two workers, so that no transfer pays for the
+// connecting, and an unreachable address fails before any transfer. On an error it
+// closes the connection.
 func (c *connection) greet(ctx context.Context) error {
 	c.engine.do(c.engine.worker.Greet)
 	var err error
@@ -138,8 +139,8 @@ func (c *connection) greet(ctx context.Context) error {
 	return err
 }
 
-// start begins to watch the socket. hear gets what the peer says, and last is
-// called when the connection has ended.
+// start starts to read the socket. hear is called for each message of the peer, and
+// last after the connection has ended.
 func (c *connection) start(hear func(message) error, last func()) {
 	c.wg.Go(func() { c.listen(hear) })
 	go func() {
@@ -164,7 +165,7 @@ func (c *connection) listen(hear func(message) error) {
 			c.fail(err)
 			return
 		case m.Drained:
-			c.fail(fmt.Errorf("%w: it ended the connection", transport.ErrPeer)) // if it has not said so before
+			c.fail(fmt.Errorf("%w: it ended the connection", transport.ErrPeer)) // no effect if the peer has sent Ending before
 			return
 		case m.Ending && m.Reason != "":
 			err = fmt.Errorf("%w: it says: %s", transport.ErrPeer, m.Reason)
@@ -179,18 +180,18 @@ func (c *connection) listen(hear func(message) error) {
 	}
 }
 
-// leave parts from the peer. UCX 1.13 aborts the process in many of the cases in
-// which an endpoint ends with something still to send, so each side lets what it
-// has on its way arrive, while it still answers the other, and ends its endpoint
-// when both have said so. On RDMA lanes, where UCX can be told of an end, what is on
-// its way is cancelled instead. On others, where the peer is gone it is given up: see
+// leave closes the connection in step with the peer. UCX 1.13 aborts the process in
+// many cases if an endpoint ends with data still to send. So each side lets its data in
+// flight arrive while it still answers the other, and ends its endpoint after both have
+// sent Drained. On RDMA lanes UCX can report the end of a peer, so data in flight is
+// cancelled instead. On other lanes, data in flight to a lost peer is given up: see
 // engine.letGo.
 func (c *connection) leave() {
 	idle := make(chan struct{})
 	c.engine.drain(func() { close(idle) })
 	wait := c.cfg.PeerTimeout
 	if !errors.Is(c.Err(), transport.ErrClosed) {
-		wait = min(wait, failedPatience) // a peer that is silent has had its time already
+		wait = min(wait, failedPatience) // a silent peer has already had its time
 	}
 	patience, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
@@ -199,10 +200,10 @@ func (c *connection) leave() {
 			c.settle(patience, idle)
 		}
 		select {
-		case <-c.told: // first why, then that it is over
+		case <-c.told: // the reason must arrive before Drained
 		case <-patience.Done():
 		}
-		// If it cannot be sent, the peer is gone.
+		// If this fails, the peer is gone.
 		_ = c.socket.Send(message{Drained: true})
 		select {
 		case <-c.drained:
@@ -212,16 +213,16 @@ func (c *connection) leave() {
 	c.engine.end(c.gone.Load())
 }
 
-// failedPatience is what a peer gets to part from a connection that has failed.
+// failedPatience limits the wait for the peer when a failed connection closes.
 const failedPatience = 2 * time.Second
 
-// settle waits until what is on its way has arrived, or will not.
+// settle waits until the data in flight has arrived or cannot arrive.
 func (c *connection) settle(patience context.Context, idle <-chan struct{}) {
 	select {
 	case <-idle:
 	case <-patience.Done():
 	case <-c.drained:
-		if c.gone.Load() { // nobody takes it any more
+		if c.gone.Load() { // the peer receives nothing any more
 			return
 		}
 		select {
@@ -231,7 +232,7 @@ func (c *connection) settle(patience context.Context, idle <-chan struct{}) {
 	}
 }
 
-// fail ends the connection for the first reason given.
+// fail ends the connection. The first error is kept.
 func (c *connection) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -250,22 +251,23 @@ func (c *connection) fail(err error) {
 	if !errors.Is(err, transport.ErrClosed) {
 		m.Reason = err.Error()
 	}
-	// Not here, where the engine may be held, which must not wait for a socket. If it
-	// cannot be sent, the peer is gone.
+	// In a goroutine, because the caller may hold the engine, which must not wait for a
+	// socket. If sending fails, the peer is gone.
 	go func() {
 		defer close(told)
 		_ = c.socket.Send(m)
 	}()
 }
 
-// Err returns why the connection ended, or nil.
+// Err returns the error that ended the connection, or nil.
 func (c *connection) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// Close implements transport.Endpoint. When it returns, no registered memory is touched any more.
+// Close implements transport.Endpoint. After it returns, registered memory is no longer
+// accessed.
 func (c *connection) Close() error {
 	c.fail(transport.ErrClosed)
 	<-c.dead
@@ -273,7 +275,8 @@ func (c *connection) Close() error {
 	return nil
 }
 
-// spent reports whether nothing needs the worker any more. It is asked with the engine held.
+// spent reports whether nothing needs the worker any more. The caller must hold the
+// engine.
 func (c *connection) spent() bool { return c.closed && c.regions.empty() }
 
 // abandon ends a connection that never had a peer.
@@ -285,7 +288,7 @@ func (c *connection) abandon() {
 	c.engine.afterwards(func() { c.closed = true })
 }
 
-// happened takes in what is no transfer's own event.
+// happened handles every event that does not belong to a transfer.
 func (c *connection) happened(e ucx.Event) {
 	switch e.Kind {
 	case ucx.Greeted:

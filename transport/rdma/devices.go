@@ -14,8 +14,8 @@ import (
 	"kvbench/transport"
 )
 
-// usable reports why a family cannot be used on this host, with the device that was
-// asked for; nil where it can.
+// usable returns an error if a family cannot be used on this host with the given
+// device.
 func usable(f family, device string) error {
 	if set := os.Getenv("UCX_NET_DEVICES"); set != "" && device != "" && set != device {
 		return fmt.Errorf("device %s beside UCX_NET_DEVICES=%s in the environment: leave one of the two out: %w", device, set, transport.ErrUnsupported)
@@ -30,12 +30,12 @@ func usable(f family, device string) error {
 	return checkLimit(f, hostinfo.LockLimit())
 }
 
-// ownPools is about what UCX registers for itself on a device before any data:
-// 20 MiB for the buffers of ud alone in UCX 1.13.1. Under a lower limit connecting
-// neither succeeds nor fails.
+// ownPools is roughly the memory that UCX registers on a device before any data, in
+// bytes: the buffers of ud alone take 20 MiB in UCX 1.13.1. Under a lower limit,
+// connecting hangs without an error.
 const ownPools = 32 << 20
 
-// checkLimit catches a limit of locked memory under which UCX cannot work.
+// checkLimit returns an error if the limit of locked memory is too low for UCX.
 func checkLimit(f family, limit *hostinfo.Memlock) error {
 	if limit == nil || limit.Fault == (hostinfo.Fault{}) || limit.Soft >= ownPools {
 		return nil
@@ -43,7 +43,7 @@ func checkLimit(f family, limit *hostinfo.Memlock) error {
 	return unavailable(f, "%s, and UCX takes more than 20 MiB for itself; mend: %s", limit.Fault.Reason, limit.Fault.Mend)
 }
 
-// check is usable on given facts. index is UCX's own setting of the GID.
+// check does the work of usable on given facts. index is the value of UCX_IB_GID_INDEX.
 func check(f family, device string, devices []hostinfo.RDMADevice, fault hostinfo.Fault, index string) error {
 	if why := obstacle(device, devices, fault, index); why != "" {
 		return unavailable(f, "%s", why)
@@ -51,8 +51,7 @@ func check(f family, device string, devices []hostinfo.RDMADevice, fault hostinf
 	return nil
 }
 
-// obstacle says what is in the way of RDMA, and how to mend it; it is empty where
-// nothing is.
+// obstacle returns the reason why RDMA cannot be used and its fix, or "" if it can.
 func obstacle(device string, devices []hostinfo.RDMADevice, fault hostinfo.Fault, index string) string {
 	if len(devices) == 0 {
 		return fmt.Sprintf("looked for RDMA devices in /sys/class/infiniband and found none: %s; mend: %s; without such a device --lane tcp and --lane shm use UCX over TCP and shared memory", fault.Reason, fault.Mend)
@@ -89,10 +88,10 @@ type port struct {
 	*hostinfo.RDMAPort
 }
 
-// name is what UCX calls the port.
+// name returns UCX's name of the port.
 func (p port) name() string { return fmt.Sprintf("%s:%d", p.device.Name, p.Number) }
 
-// link is the port's link layer; empty where the kernel does not say.
+// link returns the port's link layer, or "" if the kernel does not report it.
 func (p port) link() transport.LinkLayer {
 	switch {
 	case p.device.NodeType == "RNIC":
@@ -112,7 +111,7 @@ func (p port) fault() hostinfo.Fault {
 	return p.Fault
 }
 
-// lacksGID reports whether a GID index of the user's names no address of the port.
+// lacksGID reports whether the port has no GID with the user's GID index.
 func (p port) lacksGID(index string) bool {
 	n, err := strconv.Atoi(index)
 	return err == nil && !slices.ContainsFunc(p.GIDs, func(g hostinfo.GID) bool { return g.Index == n })
@@ -126,8 +125,8 @@ func (p port) wrongGID(index string) string {
 	return fmt.Sprintf("UCX_IB_GID_INDEX=%s names no GID of %s, which has %s; mend: unset it or choose one of them", index, p.name(), strings.Join(have, ", "))
 }
 
-// portsOf returns the ports that a name stands for: a device, a device and port
-// (mlx5_0:1), or a network interface on one; all where it is empty.
+// portsOf returns the ports that match a name: a device, a device and port (mlx5_0:1),
+// or a network interface on one. An empty name matches all.
 func portsOf(devices []hostinfo.RDMADevice, name string) []port {
 	var found []port
 	for i := range devices {
@@ -141,8 +140,8 @@ func portsOf(devices []hostinfo.RDMADevice, name string) []port {
 	return found
 }
 
-// nodeOf is the NUMA node of the ports that a name stands for, or -1 where they are
-// on several, or on none.
+// nodeOf returns the NUMA node of the ports that match a name, or -1 if they are on
+// several nodes or on none.
 func nodeOf(f family, device string) int {
 	if !f.rdma {
 		return -1
@@ -151,9 +150,9 @@ func nodeOf(f family, device string) int {
 	return commonNode(portsOf(devices, device))
 }
 
-// processorsNear returns the processors of the NUMA node that a device is on; none
-// where there is no such thing. A thread that posts to a device of another node
-// crosses the link between the nodes with every doorbell and completion.
+// processorsNear returns the CPUs of a device's NUMA node, or none if the node is
+// unknown. A thread that posts to a device of another node crosses the link between the
+// nodes with every doorbell and completion.
 func processorsNear(f family, device string) []int {
 	node := nodeOf(f, device)
 	if node < 0 {
@@ -185,15 +184,15 @@ func portNames(ports []port) []string {
 	return names
 }
 
-// settings are UCX's for a connection. The user's environment goes first: what it
-// leads to is held against the family afterwards.
+// settings returns the UCX settings of a connection. The user's environment has
+// precedence. The lanes that result are checked against the family later.
 func settings(f family, cfg transport.Config) []ucx.Setting {
 	device := cfg.Device
 	var s []ucx.Setting
 	if os.Getenv("UCX_TLS") == "" {
 		tls := f.transports(cfg.Operation)
 		if cfg.Memory == transport.CUDAMemory {
-			tls += ",cuda_copy" // by which UCX knows CUDA memory; it carries nothing between processes
+			tls += ",cuda_copy" // UCX needs it to recognize CUDA memory; it carries nothing between processes
 		}
 		s = append(s, ucx.Setting{Name: "TLS", Value: tls})
 	}
@@ -214,7 +213,7 @@ func settings(f family, cfg transport.Config) []ucx.Setting {
 	return append(s, ucx.Setting{Name: "NET_DEVICES", Value: device})
 }
 
-// environment returns the user's UCX_ variables, which take part in every choice.
+// environment returns the user's UCX_ variables, which affect the choice of lanes.
 func environment() map[string]string {
 	set := make(map[string]string)
 	for _, v := range os.Environ() {
@@ -225,7 +224,7 @@ func environment() map[string]string {
 	return set
 }
 
-// explain says what a failure to set UCX up means.
+// explain wraps an error of the UCX set-up in ErrUnavailable, with advice.
 func explain(err error, f family, device string) error {
 	var e *ucx.Error
 	if !errors.As(err, &e) {
@@ -252,7 +251,7 @@ func explain(err error, f family, device string) error {
 	return unavailable(f, "UCX%s: %v", from, e)
 }
 
-// explainRegistration says what a failure to register memory means.
+// explainRegistration adds advice to an error of a memory registration.
 func explainRegistration(err error, kind transport.MemoryKind, size int64) error {
 	var e *ucx.Error
 	if !errors.As(err, &e) {
@@ -264,8 +263,8 @@ func explainRegistration(err error, kind transport.MemoryKind, size int64) error
 	return fmt.Errorf("register %s: %w; %s", units.BinaryBytes(size), e, lockAdvice(hostinfo.LockLimit(), size))
 }
 
-// lockAdvice is about the limit of locked memory, the usual reason why size bytes
-// cannot be registered; 0 is any number.
+// lockAdvice returns advice on the limit of locked memory, the usual reason why size
+// bytes cannot be registered. A size of 0 means any size.
 func lockAdvice(limit *hostinfo.Memlock, size int64) string {
 	if limit != nil && limit.Fault != (hostinfo.Fault{}) && (size == 0 || limit.Soft < size) {
 		return fmt.Sprintf("%s; mend: %s", limit.Fault.Reason, limit.Fault.Mend)

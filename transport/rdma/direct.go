@@ -15,9 +15,9 @@ import (
 	"kvbench/transport"
 )
 
-// WithReachableGPUs returns a transport for tests, on hosts whose UCX and GPUs are not
-// what GPU memory takes: it asks nothing of the host, and tells UCX that GPU memory is
-// host memory, which that of a test double can be.
+// WithReachableGPUs returns a transport for tests on hosts without the UCX and GPUs
+// that GPU memory needs. It skips the checks of the host, and passes GPU memory to UCX
+// as host memory, which works for a test double.
 func WithReachableGPUs() Transport { return Transport{reachable: true} }
 
 // CheckDirect implements transport.DirectMover.
@@ -51,8 +51,8 @@ func (t Transport) CheckDirect(ctx context.Context, cfg transport.Config) error 
 	return checkDirect(version, types, environment(), hostinfo.ReadPeerMemory())
 }
 
-// reachesGPUs says why a family's one-sided operations do not reach GPU memory from
-// ports, or nil.
+// reachesGPUs returns an error if a family's one-sided operations cannot reach GPU
+// memory from ports.
 func (f family) reachesGPUs(ports []port) error {
 	hardware := func(p port) bool { return !p.device.Software }
 	switch {
@@ -66,11 +66,12 @@ func (f family) reachesGPUs(ports []port) error {
 	return nil
 }
 
-// What UCX has GPU memory by: puts and gets of it came with the second generation of
-// its protocols, which 1.16 turned on.
+// directMajor and directMinor are the first UCX version for GPU memory. Puts and gets
+// of it need UCX's second generation of protocols, which is on by default since 1.16.
 const directMajor, directMinor = 1, 16
 
-// checkDirect says what is in the way of UCX and a NIC on given facts, or nil.
+// checkDirect returns an error if UCX or the host's modules prevent direct transfers.
+// The arguments are the facts to check.
 func checkDirect(version string, types ucx.MemoryTypes, environment map[string]string, peers hostinfo.PeerMemory) error {
 	tls, chosen := environment["UCX_TLS"]
 	switch {
@@ -97,7 +98,8 @@ func isNo(value string) bool {
 	return slices.Contains([]string{"n", "no", "off", "0"}, strings.ToLower(value))
 }
 
-// atLeast compares a version such as 1.16.0; one that cannot be read is none.
+// atLeast reports whether a version such as 1.16.0 is at least major.minor. It returns
+// false if the version cannot be parsed.
 func atLeast(version string, major, minor int) bool {
 	parts := strings.SplitN(version, ".", 3)
 	if len(parts) < 2 {
@@ -108,14 +110,14 @@ func atLeast(version string, major, minor int) bool {
 	return errMajor == nil && errMinor == nil && (a > major || a == major && b >= minor)
 }
 
-// known is what UCX answered about memory types: asking opens its devices, and a run
-// asks for each connection.
+// known caches UCX's memory types, because a query opens UCX's devices and a run makes
+// one per connection.
 var known struct {
 	sync.Mutex
 	types map[string]ucx.MemoryTypes // by settings
 }
 
-// memoryTypes asks UCX which memory it takes with settings.
+// memoryTypes returns the memory types that UCX supports with settings.
 func memoryTypes(settings []ucx.Setting) (ucx.MemoryTypes, error) {
 	known.Lock()
 	defer known.Unlock()
@@ -134,8 +136,8 @@ func memoryTypes(settings []ucx.Setting) (ucx.MemoryTypes, error) {
 	return types, nil
 }
 
-// checkUsedDirectly fails a connection of GPU memory whose one-sided operations UCX
-// makes of messages: its bytes go through host memory.
+// checkUsedDirectly returns an error if UCX emulates the one-sided operations on GPU
+// memory with messages, because then the bytes go through host memory.
 func (c *connection) checkUsedDirectly(u used) error {
 	if c.gpu == nil || c.gpu.kind != ucx.CUDAMemory || !u.emulated {
 		return nil

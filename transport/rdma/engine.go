@@ -9,52 +9,54 @@ import (
 	"kvbench/transport"
 )
 
-// engine is a UCX worker, whose thread moves the bytes, with the goroutine that takes
-// what the worker tells.
+// engine is a UCX worker, with a thread that moves the bytes and a goroutine that
+// handles the worker's events.
 type engine struct {
 	worker     *ucx.Worker
-	handle     func(ucx.Event) // called with the engine held
-	unmap      func()          // lets go of what was registered, once the endpoint is gone
-	spent      func() bool     // nothing is left that needs the worker; asked with the engine held
+	handle     func(ucx.Event) // called with mu held
+	unmap      func()          // unmaps registered memory after the endpoint has ended
+	spent      func() bool     // reports whether nothing needs the worker any more; called with mu held
 	peerErrors bool
-	offset     int64         // transport.Now's clock less UCX's, in ns
-	taken      chan struct{} // closed when no more events are taken
+	offset     int64         // transport.Now's clock minus UCX's, in ns
+	taken      chan struct{} // closed when the goroutine has ended
 
-	// mu holds the engine: one at a time calls the worker, or handles an event.
+	// mu serializes calls of the worker and the handling of events. "The engine is
+	// held" means that mu is locked.
 	mu      sync.Mutex
 	drained func() // called once when UCX holds nothing
-	ended   bool   // the endpoint has
+	ended   bool   // the endpoint has ended
 	state   endState
 
-	// life is held for reading by others while they post to the worker, and taken
-	// before it goes.
+	// life is read-locked while a goroutine posts to the worker, and locked before the
+	// worker is freed.
 	life sync.RWMutex
 	gone bool // guarded by life
 }
 
-// endState is how an endpoint has ended: see letGo.
+// endState is how an endpoint ended: see letGo.
 type endState int
 
 const (
 	disconnected endState = iota + 1 // the worker can be freed
-	abandoned                        // it holds what the peer has not answered, without its memory
-	kept                             // it stays with its memory
-	retired                          // its thread has ended; what UCX held stays until the process ends
-	over                             // nothing is left
+	abandoned                        // the worker holds the operations that the peer has not answered; the memory is unmapped
+	kept                             // the worker and its memory stay until the process ends
+	retired                          // the thread has ended; UCX's resources stay until the process ends
+	over                             // the worker is freed
 )
 
 const (
-	// quietSpin is how long an idle thread looks before it sleeps: longer than a
-	// megabyte takes on a good link, short beside a time slice.
+	// quietSpin is how long an idle thread polls before it sleeps: longer than a
+	// megabyte takes on a good link, and short beside a time slice.
 	quietSpin = 100 * time.Microsecond
-	// busySpin is that of one that is not to sleep while there may be something.
+	// busySpin replaces quietSpin with Config.BusyPoll, so that the thread does not
+	// sleep while data may arrive.
 	busySpin = 100 * time.Millisecond
-	// eventBatch is how many events are taken at a time.
+	// eventBatch is the most events handled in one go.
 	eventBatch = 64
 )
 
-// startEngine makes a worker. See engine for unmap and spent. The caller sets handle
-// before it connects the worker.
+// startEngine creates a worker and its goroutine. See engine for unmap and spent. The
+// caller must set handle before it connects the worker.
 func startEngine(o ucx.Options, unmap func(), spent func() bool) (*engine, error) {
 	w, err := ucx.NewWorker(o)
 	if err != nil {
@@ -65,9 +67,9 @@ func startEngine(o ucx.Options, unmap func(), spent func() bool) (*engine, error
 	return e, nil
 }
 
-// clockOffset returns transport.Now less UCX's clock, in ns. Both are the system's
-// monotonic clock with different zeros, so that the tightest of a few readings is
-// right to some tens of ns.
+// clockOffset returns transport.Now minus UCX's clock, in ns. Both are the system's
+// monotonic clock with different zeros, so the tightest of a few readings is correct to
+// some tens of ns.
 func clockOffset() int64 {
 	best, offset := int64(math.MaxInt64), int64(0)
 	for range 32 {
@@ -81,7 +83,7 @@ func clockOffset() int64 {
 	return offset
 }
 
-// take hands events to whom they are for.
+// take handles the worker's events until the worker ends.
 func (e *engine) take() {
 	defer close(e.taken)
 	for e.worker.Wait() {
@@ -89,7 +91,7 @@ func (e *engine) take() {
 	}
 }
 
-// handleSome handles events that wait, with the engine held, and returns how many.
+// handleSome handles waiting events and returns their number. The engine must be held.
 func (e *engine) handleSome() int {
 	var events [eventBatch]ucx.Event
 	n := e.worker.Events(events[:])
@@ -103,8 +105,8 @@ func (e *engine) handleSome() int {
 	return n
 }
 
-// do runs f with the engine held. It reports false, without having run it, once the
-// endpoint has ended.
+// do runs f with the engine held. Once the endpoint has ended, it returns false without
+// a call of f.
 func (e *engine) do(f func()) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -115,8 +117,8 @@ func (e *engine) do(f func()) bool {
 	return true
 }
 
-// drain posts no more and calls then once UCX holds nothing. What happened before it is
-// still handled, and nothing after it; the peer is still answered.
+// drain stops posting, and calls then once UCX holds nothing. Events from before the
+// stop are still handled, later ones are not. The peer is still answered.
 func (e *engine) drain(then func()) {
 	e.do(func() {
 		e.drained = then
@@ -124,8 +126,7 @@ func (e *engine) drain(then func()) {
 	})
 }
 
-// end ends the endpoint. peerGone says that the peer is no more, or has ended its own
-// worker.
+// end ends the endpoint. peerGone means that the peer is gone or has ended its worker.
 func (e *engine) end(peerGone bool) {
 	e.worker.Interrupt()
 	<-e.taken
@@ -134,7 +135,7 @@ func (e *engine) end(peerGone bool) {
 			e.drained = func() {}
 		}
 		for told, some := false, true; !told || some; some = e.handleSome() > 0 {
-			told = e.worker.Stop() // what was acknowledged is told
+			told = e.worker.Stop() // so that the events of acknowledged transfers are handled
 		}
 	})
 	e.life.Lock()
@@ -147,11 +148,11 @@ func (e *engine) end(peerGone bool) {
 	})
 }
 
-// letGo ends the endpoint. UCX 1.13 aborts the process where one ends with something
-// still to send that it cannot cancel. Such an endpoint is not ended: where the peer is
-// gone it goes with its worker, which UCX allows (see finish), and otherwise it stays
-// with its worker, their descriptors and the memory until the process ends, for the
-// peer may still touch that.
+// letGo ends the endpoint. UCX 1.13 aborts the process if an endpoint ends with data to
+// send that UCX cannot cancel. Such an endpoint is not ended. If the peer is gone, it
+// is freed with its worker, which UCX allows (see finish). Otherwise the worker, the
+// descriptors and the memory stay until the process ends, because the peer may still
+// access the memory.
 func (e *engine) letGo(peerGone bool) {
 	switch {
 	case (e.peerErrors || e.worker.Settle()) && e.worker.Disconnect():
@@ -170,24 +171,24 @@ func (e *engine) letGo(peerGone bool) {
 	e.unmap()
 }
 
-// keep is the engines whose memory a peer may yet touch: it stays pinned, and out of
-// the garbage collector's reach, until the process ends.
+// keep holds the engines with memory that a peer may still access. The memory stays
+// pinned and out of the garbage collector's reach until the process ends.
 var keep struct {
 	sync.Mutex
 	engines []*engine
 }
 
-// finish lets the worker go once it is spent: memory that UCX made is its user's until
-// it is freed, however the connection ended. Until then an endpoint that was
-// disconnected still answers a peer that ends its own.
+// finish frees the worker once it is spent. Memory that UCX allocated belongs to its
+// user until it is freed, also after the connection has ended. Until then a
+// disconnected endpoint still answers a peer that ends its endpoint.
 func (e *engine) finish() {
 	if !e.spent() {
 		return
 	}
 	switch {
 	case e.state == abandoned && e.peerErrors:
-		// UCX was asked to look after the peer and has not come to an end of it: the
-		// endpoint is not to be freed under that.
+		// UCX watches the peer for errors and has not finished, so the endpoint must
+		// not be freed.
 		e.worker.Retire()
 		e.state = retired
 	case e.state == disconnected || e.state == abandoned:
@@ -197,16 +198,16 @@ func (e *engine) finish() {
 	}
 }
 
-// keeps reports whether the memory stays as it is until the process ends, because the
-// peer may yet touch it.
+// keeps reports whether the memory stays until the process ends, because the peer may
+// still access it.
 func (e *engine) keeps() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.state == kept
 }
 
-// afterwards runs f with the engine held once the endpoint has ended, unless the
-// worker is gone or kept.
+// afterwards runs f with the engine held if the endpoint has ended and the worker is
+// neither freed nor kept.
 func (e *engine) afterwards(f func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -216,8 +217,8 @@ func (e *engine) afterwards(f func()) {
 	}
 }
 
-// borrow holds the worker for posting until giveBack. It reports false, and holds
-// nothing, once the worker is gone.
+// borrow holds the worker for posting until giveBack. It returns false, and holds
+// nothing, if the worker is gone.
 func (e *engine) borrow() bool {
 	e.life.RLock()
 	if e.gone {
@@ -229,7 +230,7 @@ func (e *engine) borrow() bool {
 
 func (e *engine) giveBack() { e.life.RUnlock() }
 
-// post hands a slot to the thread.
+// post submits a slot to the thread.
 func (e *engine) post(slot int) {
 	if e.borrow() {
 		e.worker.Submit(slot)
@@ -237,7 +238,7 @@ func (e *engine) post(slot int) {
 	}
 }
 
-// moved grows while anything moves.
+// moved returns a counter that grows while any data moves.
 func (e *engine) moved() uint64 {
 	if !e.borrow() {
 		return 0

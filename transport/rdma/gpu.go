@@ -12,15 +12,15 @@ import (
 	"kvbench/transport"
 )
 
-// gpuSide is the GPU whose memory a connection moves, at this side. A nil one is that
-// of a connection of host memory.
+// gpuSide is this side's GPU of a connection. It is nil for a connection of host
+// memory.
 type gpuSide struct {
 	context *cudadrv.Context
-	kind    ucx.MemoryType // what UCX is told of its memory
-	peers   []string       // the modules that let a NIC reach it
+	kind    ucx.MemoryType // the type of its memory as passed to UCX
+	peers   []string       // kernel modules that give a NIC access to it
 }
 
-// gpuOf starts the GPU of connections with cfg; nil where they move host memory.
+// gpuOf opens a context on the GPU of cfg, or returns nil if cfg moves host memory.
 func (t Transport) gpuOf(ctx context.Context, cfg transport.Config) (*gpuSide, error) {
 	if cfg.Memory != transport.CUDAMemory {
 		return nil, nil
@@ -43,7 +43,7 @@ func (t Transport) gpuOf(ctx context.Context, cfg transport.Config) (*gpuSide, e
 	return g, nil
 }
 
-// memoryType is what UCX is told of the connection's memory.
+// memoryType returns the type of the connection's memory for UCX.
 func (g *gpuSide) memoryType() ucx.MemoryType {
 	if g == nil {
 		return ucx.HostMemory
@@ -51,7 +51,8 @@ func (g *gpuSide) memoryType() ucx.MemoryType {
 	return g.kind
 }
 
-// bind is what the thread that calls UCX does first: UCX calls the driver on it.
+// bind returns the call that binds a thread to the GPU's context. UCX's thread must
+// make it first, because UCX calls the driver on that thread.
 func (g *gpuSide) bind() (b ucx.Bind) {
 	if g != nil {
 		b.Function, b.Context = g.context.Binding()
@@ -59,7 +60,7 @@ func (g *gpuSide) bind() (b ucx.Bind) {
 	return b
 }
 
-// describe adds to a path's details.
+// describe adds the GPU to a path's details.
 func (g *gpuSide) describe(details map[string]any) {
 	if g == nil {
 		return
@@ -71,13 +72,13 @@ func (g *gpuSide) describe(details map[string]any) {
 	details["peer_memory_modules"] = g.peers
 }
 
-// gpuMemory is what an endpoint makes of its GPU's memory.
+// gpuMemory returns the allocator of an endpoint's GPU memory.
 func (c *connection) gpuMemory() *gpumem.Owned {
 	return gpumem.On(c.gpu.context.Device.Ordinal, c.regions.covers).MadeBy((*cudadrv.Context).AllocForRDMA)
 }
 
-// closeWith ends a connection and then frees what it made of the GPU's memory, unless
-// the peer may yet touch it.
+// closeWith closes a connection and then frees its allocated GPU memory, unless the
+// peer may still access it.
 func (c *connection) closeWith(o *gpumem.Owned) error {
 	err := c.Close()
 	if c.engine.keeps() {
@@ -90,7 +91,7 @@ func (c *connection) closeWith(o *gpumem.Owned) error {
 // gpuInitiator is an initiator of GPU memory.
 type gpuInitiator struct {
 	*initiator
-	*gpumem.Owned // before the initiator's own Allocate and Free, which are of host memory
+	*gpumem.Owned // takes precedence over the initiator's Allocate and Free, which are for host memory
 }
 
 // gpuTarget is a target of GPU memory.
@@ -104,7 +105,7 @@ var (
 	_ transport.Copier    = gpuTarget{}
 )
 
-// withMemory is the initiator with what it makes memory by.
+// withMemory adds the allocator of GPU memory if the initiator moves GPU memory.
 func (in *initiator) withMemory() transport.Initiator {
 	if in.gpu == nil {
 		return in
@@ -115,7 +116,7 @@ func (in *initiator) withMemory() transport.Initiator {
 // Close implements transport.Endpoint.
 func (g gpuInitiator) Close() error { return g.closeWith(g.Owned) }
 
-// withMemory is the target with what it makes memory by.
+// withMemory adds the allocator of GPU memory if the target moves GPU memory.
 func (t *target) withMemory() transport.Target {
 	if t.gpu == nil {
 		return t

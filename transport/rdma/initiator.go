@@ -11,12 +11,12 @@ import (
 	"kvbench/transport"
 )
 
-// slot is the initiator's place for one outstanding transfer.
+// slot holds one outstanding transfer of the initiator.
 type slot struct {
 	id    uint64
 	bytes int64
 	read  bool
-	// reportLocal asks for local completion too.
+	// reportLocal requests a local completion too.
 	reportLocal bool
 	local       *region
 	remote      *remote
@@ -24,18 +24,18 @@ type slot struct {
 	posted      atomic.Bool
 }
 
-// remote is a region of the target's.
+// remote is a region of the target.
 type remote struct {
 	advertised
 	key ucx.Remote
 
 	mu        sync.Mutex
 	uses      int  // guarded by mu
-	withdrawn bool // guarded by mu: to be used no more
+	withdrawn bool // guarded by mu: must not be used any more
 }
 
-// maxRemotes is how many regions of a peer's a connection knows in its life. What must be
-// remembered of them is bounded by it.
+// maxRemotes is the most regions of a peer that a connection may see in its life. It
+// bounds the memory for them.
 const maxRemotes = 1 << 20
 
 // initiator implements transport.Initiator.
@@ -46,8 +46,8 @@ type initiator struct {
 	remotes struct {
 		sync.Mutex
 		byID   map[uint32]*remote
-		coming map[uint32]*remote  // being imported, and held by that
-		known  map[uint32]struct{} // what was imported or withdrawn: an ID is one region's, for good
+		coming map[uint32]*remote  // being imported; the import holds one use
+		known  map[uint32]struct{} // every ID that was imported or withdrawn; an ID is never reused
 	}
 	importing sync.Mutex
 	stopped   chan struct{} // closed when the engine has ended
@@ -70,7 +70,7 @@ func (in *initiator) start() {
 	})
 }
 
-// hear takes the target's messages.
+// hear processes a message of the target.
 func (in *initiator) hear(m message) error {
 	in.remotes.Lock()
 	r := in.remotes.byID[m.Withdraw]
@@ -84,17 +84,17 @@ func (in *initiator) hear(m message) error {
 	if full {
 		return fmt.Errorf("region %d withdrawn after %d others: %w", m.Withdraw, maxRemotes, transport.ErrProtocol)
 	}
-	if r == nil { // not imported here, and not to be, so never used
+	if r == nil { // not imported, and cannot be any more, so no transfer uses it
 		return in.socket.Send(message{Withdrawn: m.Withdraw})
 	}
 	if !r.withdraw() {
-		return nil // release answers, or has
+		return nil // release answers, or letGo has answered
 	}
 	return in.letGo(r)
 }
 
-// withdraw allows no new use of a remote region. It reports whether the target may be told
-// so now: once, and not while a transfer uses it.
+// withdraw allows no new use of a remote region. It returns true if the caller must
+// answer the target now: at most once, and only if no transfer uses the region.
 func (r *remote) withdraw() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,8 +109,9 @@ func (r *remote) isWithdrawn() bool {
 	return r.withdrawn
 }
 
-// letGo forgets a withdrawn region and tells the target. Until then it is known, so that
-// the target is not told too early if it asks again.
+// letGo removes a withdrawn region and confirms the withdrawal to the target. The
+// region stays in the table until then, so that a second withdrawal is not confirmed
+// too early.
 func (in *initiator) letGo(r *remote) error {
 	in.remotes.Lock()
 	delete(in.remotes.byID, r.ID)
@@ -118,7 +119,7 @@ func (in *initiator) letGo(r *remote) error {
 	return in.socket.Send(message{Withdrawn: r.ID})
 }
 
-// acquire marks a remote region as used by one more transfer.
+// acquire adds one use to a remote region. It returns false if the region is withdrawn.
 func (r *remote) acquire() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -134,9 +135,9 @@ func (in *initiator) release(r *remote) {
 	r.uses--
 	answer := r.withdrawn && r.uses == 0
 	r.mu.Unlock()
-	if answer { // not here, where the engine is held, which must not wait for a socket
+	if answer { // in a goroutine, because the engine is held and must not wait for a socket
 		in.wg.Go(func() {
-			// If it cannot be sent, the target has gone.
+			// If this fails, the target is gone.
 			_ = in.letGo(r)
 		})
 	}
@@ -160,7 +161,7 @@ func (in *initiator) Import(ad transport.Advertisement) ([]transport.RemoteRegio
 	return imported, nil
 }
 
-// importOne makes a region known, unless it is already.
+// importOne imports a region, unless it is already imported.
 func (in *initiator) importOne(a advertised) error {
 	r, err := in.claim(a)
 	if r == nil {
@@ -173,8 +174,8 @@ func (in *initiator) importOne(a advertised) error {
 	return in.settle(r, err)
 }
 
-// settle ends the import of a region that was claimed, which has come to err. A withdrawal
-// meanwhile is answered now.
+// settle ends the import of a claimed region, with err as its result. If the region was
+// withdrawn meanwhile, settle answers the withdrawal.
 func (in *initiator) settle(r *remote, err error) error {
 	in.remotes.Lock()
 	delete(in.remotes.coming, r.ID)
@@ -191,9 +192,9 @@ func (in *initiator) settle(r *remote, err error) error {
 
 var errWithdrawn = fmt.Errorf("its owner has withdrawn it: %w", transport.ErrRegion)
 
-// claim takes the ID of a region, and holds what it returns; nil where the region is known.
-// One that is in use stays as it is, and one that was withdrawn is the target's again,
-// whatever a stale advertisement says.
+// claim reserves the ID of a region and returns the region with one use. It returns nil
+// without an error if the region is already imported. A withdrawn ID is refused,
+// because the advertisement is stale.
 func (in *initiator) claim(a advertised) (*remote, error) {
 	in.remotes.Lock()
 	defer in.remotes.Unlock()
@@ -217,8 +218,8 @@ func (in *initiator) claim(a advertised) (*remote, error) {
 	return r, nil
 }
 
-// open makes a region's key usable, and reports whether this side's CPU reaches its memory.
-// Messages are placed by the target, and need no key.
+// open imports a region's key. direct reports whether this side's CPU can access the
+// memory. Active messages are placed by the target and need no key.
 func (in *initiator) open(r *remote) (direct bool, err error) {
 	if r.Size == 0 || in.cfg.Operation == opAM {
 		return false, nil
@@ -233,7 +234,7 @@ func (in *initiator) open(r *remote) (direct bool, err error) {
 	return direct, err
 }
 
-// operation is how transfers of a direction are carried out.
+// operation returns the UCX operation for a direction.
 func (in *initiator) operation(op transport.Op) (ucx.Op, error) {
 	switch {
 	case op == transport.Write && (in.cfg.Operation == "" || in.cfg.Operation == opPut):
@@ -262,8 +263,8 @@ func (in *initiator) Post(t transport.Transfer) error {
 	in.engine.post(i)
 	select {
 	case <-in.stopped:
-		// The connection may have failed what was outstanding just before this
-		// transfer joined it.
+		// The connection may have failed all outstanding transfers just before this one
+		// was posted.
 		in.failOutstanding()
 	default:
 	}
@@ -308,7 +309,7 @@ func (in *initiator) fill(i int, t transport.Transfer) error {
 	return nil
 }
 
-// cut divides a transfer's descriptors into operations.
+// cut divides a transfer's descriptors into UCX operations of at most maxPiece bytes.
 func (in *initiator) cut(i int, op ucx.Op, t transport.Transfer, total int64, local *region, r *remote) error {
 	if !in.engine.borrow() {
 		return in.Err()
@@ -318,7 +319,7 @@ func (in *initiator) cut(i int, op ucx.Op, t transport.Transfer, total int64, lo
 	for _, d := range t.Descriptors {
 		count += int((d.Length + maxPiece - 1) / maxPiece)
 	}
-	empty := count == 0 && op == ucx.ActiveMessage // one message tells of it
+	empty := count == 0 && op == ucx.ActiveMessage // an empty transfer still needs one message
 	if empty {
 		count = 1
 	}
@@ -326,7 +327,7 @@ func (in *initiator) cut(i int, op ucx.Op, t transport.Transfer, total int64, lo
 	if pieces == nil {
 		return fmt.Errorf("post %d descriptors: out of memory", len(t.Descriptors))
 	}
-	var from, to uint64 // what local and remote offsets count from
+	var from, to uint64 // bases of the local and remote offsets
 	var memory ucx.Memory
 	if local.memory != nil {
 		memory = local.memory.Memory
@@ -357,7 +358,7 @@ func (in *initiator) Poll(done []transport.Completion) (int, error) {
 // Wait implements transport.Initiator.
 func (in *initiator) Wait(ctx context.Context) error { return in.done.Wait(ctx) }
 
-// happened takes an event, with the engine held.
+// happened handles an event. The engine must be held.
 func (in *initiator) happened(e ucx.Event) {
 	switch e.Kind {
 	case ucx.Local:
@@ -373,7 +374,7 @@ func (in *initiator) happened(e ucx.Event) {
 	}
 }
 
-// its returns the slot of an event, or nil where nothing is posted in it.
+// its returns the slot of an event, or nil if no transfer is posted in it.
 func (in *initiator) its(e ucx.Event) *slot {
 	s := &in.slots[e.Slot]
 	if !s.posted.Load() {
@@ -403,13 +404,13 @@ func (in *initiator) delivered(e ucx.Event) {
 	}
 	if err := in.checkUsed(s); err != nil {
 		in.fail(transport.Classify(err, transport.ErrLocal))
-		return // the end of the connection fails it with the rest
+		return // the end of the connection fails this transfer too
 	}
 	in.counts.moved(s.bytes, s.read)
 	in.complete(int(e.Slot), transport.Completion{ID: s.id, Stage: transport.Delivered, Bytes: s.bytes, Local: s.localAt, Delivered: at})
 }
 
-// checkUsed reads back what carried the first transfer.
+// checkUsed checks the lanes after the first transfer.
 func (in *initiator) checkUsed(s *slot) error {
 	if in.readBack || s.bytes == 0 {
 		return nil
@@ -440,7 +441,7 @@ func (in *initiator) complete(i int, c transport.Completion) {
 	in.done.Put(i, c)
 }
 
-// failOutstanding completes what can no longer be delivered.
+// failOutstanding completes every outstanding transfer with the connection's error.
 func (in *initiator) failOutstanding() {
 	err := transport.Ended(in.Err())
 	for i := range in.slots {
@@ -460,8 +461,8 @@ func (in *initiator) outstanding() bool {
 	return false
 }
 
-// watch fails the connection when a transfer is outstanding and nothing has moved
-// for the peer timeout: a host that vanished without a word.
+// watch fails the connection if a transfer is outstanding and nothing has moved for the
+// peer timeout. This detects a host that vanished without closing the socket.
 func (in *initiator) watch() {
 	tick := time.NewTicker(max(in.cfg.PeerTimeout/10, 10*time.Millisecond))
 	defer tick.Stop()

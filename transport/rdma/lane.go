@@ -10,27 +10,28 @@ import (
 	"kvbench/internal/ucx"
 )
 
-// family is what a connection's data may travel on: one value of Config.Lane.
+// family is one value of Config.Lane, with the UCX transports that may carry its data.
 type family struct {
 	name     string
 	tls      string   // UCX_TLS
-	oneSided string   // UCX_TLS for puts and gets, where it is another
-	carry    []string // UCX's transports that belong to it
+	oneSided string   // UCX_TLS for puts and gets, if it differs
+	carry    []string // UCX transports of the family
 	rdma     bool     // needs an RDMA device
 	oneHost  bool
-	// peerErrors says whether UCX tells when the peer is gone.
+	// peerErrors is true if UCX reports that the peer is gone.
 	peerErrors bool
-	// ownMemory says that one-sided operations need memory that UCX allocated.
+	// ownMemory is true if one-sided operations need memory that UCX allocated.
 	ownMemory bool
-	// oneRail keeps a connection to one device, unless the user says otherwise. UCX
-	// 1.13 aborts the process where a peer goes away while it connects on two tcp
-	// devices without peer errors, and with them it is a third slower.
+	// oneRail limits a connection to one device, unless the user sets otherwise.
+	// Without peer errors, UCX 1.13 aborts the process if a peer goes away while it
+	// connects on two tcp devices. With peer errors UCX is a third slower.
 	oneRail bool
 }
 
-// families are the lanes that can be asked for. The first, any RDMA lane, is the default.
+// families lists the lanes to choose from. The first, any RDMA lane, is the default.
 var families = []family{
-	// Not UCX's own "ib": newer ones have more in it than is known here.
+	// Not UCX's alias "ib", because newer versions add transports that carry does not
+	// list.
 	{name: "", tls: "rc,dc,ud", carry: slices.Concat(rcTransports, dcTransports, udTransports), rdma: true, peerErrors: true},
 	{name: "rc", tls: "rc", carry: rcTransports, rdma: true, peerErrors: true},
 	{name: "dc", tls: "dc", carry: dcTransports, rdma: true, peerErrors: true},
@@ -54,9 +55,9 @@ func familyOf(name string) (family, bool) {
 	return families[i], true
 }
 
-// transports is UCX_TLS for an operation. UCX 1.13 crashes where the memory of a peer
-// that has just died is to be mapped and has a key for more than one way: cma, which
-// helps long messages only, is left out of puts and gets.
+// transports returns UCX_TLS for an operation. UCX 1.13 crashes if it maps memory of a
+// peer that has just died and the key names several transports. So puts and gets leave
+// out cma, which helps only long messages.
 func (f family) transports(operation string) string {
 	if f.oneSided != "" && operation != opAM {
 		return f.oneSided
@@ -72,7 +73,7 @@ func (f family) String() string {
 	return "lane " + f.name
 }
 
-// reachability is what to look at when UCX cannot connect two sides.
+// reachability returns advice for the case that UCX cannot connect two sides.
 func (f family) reachability() string {
 	switch {
 	case f.rdma:
@@ -83,12 +84,12 @@ func (f family) reachability() string {
 	return "UCX listens on ports of its own, which a firewall must let through (UCX_TCP_PORT_RANGE)"
 }
 
-// lane is one of the paths of an endpoint, as UCX prints it.
+// lane is one path of an endpoint, as printed by UCX.
 type lane struct {
 	index     string
 	transport string   // rc_verbs
 	device    string   // mlx5_0:1
-	path      string   // which of the ways through the device: 0, and 1 for the second link of a bond
+	path      string   // index of the path through the device: 0, and 1 for the second link of a bond
 	uses      []string // am, rma_bw#0, wireup
 }
 
@@ -96,12 +97,12 @@ type lane struct {
 func (l lane) String() string { return l.transport + "/" + l.device }
 
 // oneSided reports whether the lane's queue pairs write and read remote memory
-// themselves.
+// directly.
 func (l lane) oneSided() bool {
 	return slices.Contains(rcTransports, l.transport) || slices.Contains(dcTransports, l.transport)
 }
 
-// does reports whether the lane has a use, whatever number UCX gave it.
+// does reports whether the lane has one of the uses, with any number that UCX appends.
 func (l lane) does(uses ...string) bool {
 	return slices.ContainsFunc(l.uses, func(u string) bool {
 		name, _, _ := strings.Cut(u, "#")
@@ -109,19 +110,19 @@ func (l lane) does(uses ...string) bool {
 	})
 }
 
-// carries reports whether data travels on a lane; what only connects does not count.
+// carries reports whether a lane carries data, and not only connection set-up.
 func (ls lanes) carries(l lane) bool {
 	return l.does("am", "am_bw", "rma", "rma_bw", "rkey_ptr") || slices.Contains(ls.put, l.index) || slices.Contains(ls.get, l.index)
 }
 
-// lanes is what an endpoint has.
+// lanes holds the lanes of an endpoint.
 type lanes struct {
 	all      []lane
-	put, get []string // the lanes, by index, that have the operation themselves
-	told     bool     // UCX says which: with its protocols of the second generation newer ones do not
+	put, get []string // indexes of the lanes with native put or get
+	told     bool     // UCX printed put and get; newer versions with the second generation of protocols do not
 }
 
-// The lines of ucp_ep_print_info that matter:
+// The relevant lines of ucp_ep_print_info:
 //
 //	lane[0]:  5:rc_verbs/mlx5_0:1.0 md[4]   -> md[4]/ib/sysdev[255] rma_bw#0 am am_bw#0
 //	put[0]: 0..<short>..172..<bcopy>..(inf)
@@ -130,7 +131,7 @@ var (
 	opLine   = regexp.MustCompile(`\b(put|get)\[(\d+)\]:`)
 )
 
-// parseLanes reads what UCX prints of an endpoint.
+// parseLanes parses the output of ucp_ep_print_info.
 func parseLanes(text string) (lanes, error) {
 	var ls lanes
 	for line := range strings.Lines(text) {
@@ -149,15 +150,15 @@ func parseLanes(text string) (lanes, error) {
 	return ls, nil
 }
 
-// used is what carries one operation.
+// used is the lane and protocol of one operation.
 type used struct {
 	lane
-	emulated bool   // a one-sided operation made of messages, which the target's CPU must serve
-	protocol string // in words
+	emulated bool   // a one-sided operation made of messages, served by the target's CPU
+	protocol string // description for the result
 }
 
-// carrying returns what carries an operation. native says, where UCX has no other
-// way to tell, whether the peer's memory can be reached directly.
+// carrying returns the lane that carries an operation. If native is false, the peer's
+// memory cannot be accessed directly, and the operation is emulated.
 func (ls lanes) carrying(op ucx.Op, native bool) (used, error) {
 	own, name := ls.put, "put"
 	if op == ucx.Get {
@@ -181,8 +182,8 @@ func (ls lanes) carrying(op ucx.Op, native bool) (used, error) {
 	return used{}, fmt.Errorf("UCX names no lane for %s", name)
 }
 
-// fetched says which other lane large messages are fetched over: UCX sends word of
-// them on am, and their bytes go where the most bandwidth is.
+// fetched returns a text that names the lane of large messages, if it differs from am.
+// UCX announces them on am and moves their bytes over the lane with the most bandwidth.
 func (ls lanes) fetched(am lane) string {
 	for _, l := range ls.all {
 		if l.does("rma_bw") && l.index != am.index {
@@ -203,7 +204,7 @@ func (ls lanes) outside(f family) []string {
 	return out
 }
 
-// paths lists the ways through devices of the lanes that carry data, each once, as
+// paths lists the device paths of the lanes that carry data, each once, such as
 // mlx5_bond_0:1.1.
 func (ls lanes) paths() []string {
 	return ls.carrier(func(l lane) string { return l.device + "." + l.path })
@@ -212,7 +213,7 @@ func (ls lanes) paths() []string {
 // names lists the lanes that carry data, each once.
 func (ls lanes) names() []string { return ls.carrier(lane.String) }
 
-// carrier lists what is called of the lanes that carry data, each once.
+// carrier lists the results of called for the lanes that carry data, each once.
 func (ls lanes) carrier(called func(lane) string) []string {
 	var out []string
 	for _, l := range ls.all {

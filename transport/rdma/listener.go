@@ -9,7 +9,7 @@ import (
 	"kvbench/transport"
 )
 
-// greetTimeout is how long a dialler may take to introduce itself.
+// greetTimeout limits the time a dialler has to send its hello.
 const greetTimeout = 5 * time.Second
 
 // listener implements transport.Listener.
@@ -17,7 +17,7 @@ type listener struct {
 	*rendezvous.Listener
 	cfg    transport.Config
 	family family
-	gpu    *gpuSide // nil: connections of host memory
+	gpu    *gpuSide // nil for connections of host memory
 }
 
 // Listen implements transport.Transport.
@@ -71,7 +71,8 @@ func (l *listener) AcceptInitiator(ctx context.Context) (transport.Initiator, er
 	return in.withMemory(), nil
 }
 
-// answer takes the next dialler and meets it. Whoever cannot be met is told why.
+// answer takes the next dialler and connects to it. If that fails, the dialler receives
+// the reason.
 func (l *listener) answer(ctx context.Context, as rendezvous.Role, adopt func(*connection)) error {
 	caller, err := l.Accept(ctx, as)
 	if err != nil {
@@ -140,7 +141,7 @@ func (t Transport) DialTarget(ctx context.Context, addr transport.Address, cfg t
 	return tg.withMemory(), nil
 }
 
-// dial meets a listener.
+// dial connects to a listener.
 func (t Transport) dial(ctx context.Context, addr transport.Address, cfg transport.Config, as rendezvous.Role, adopt func(*connection)) error {
 	if err := t.Check(ctx, cfg); err != nil {
 		return err

@@ -10,34 +10,34 @@ import (
 	"kvbench/internal/hostinfo"
 )
 
-// portMeter holds what RDMA ports have counted since the connection began beside
-// what was moved. Ports of other devices are not in it.
+// portMeter compares the counters of RDMA ports with the payload moved since the
+// connection began. It ignores ports of other devices.
 type portMeter struct {
 	payload  atomic.Int64
-	received atomic.Bool // the data comes to this side
+	received atomic.Bool // true if the data comes to this side
 	mu       sync.Mutex
 	ports    []meteredPort
 }
 
 type meteredPort struct {
 	name   string // such as mlx5_0:1
-	mtu    int    // of a software device, which counts packets
+	mtu    int    // MTU of a software device, which counts packets
 	bonded bool   // see hostinfo.RDMAPort
 	read   func() (hostinfo.PortCounters, error)
 	before hostinfo.PortCounters
 }
 
-// portCounts is what the ports of a meter have counted in the direction of the data.
+// portCounts holds the counts of a meter's ports in the direction of the data.
 type portCounts struct {
 	bytes   int64
-	counted bool // every port has the counter, and one has counted something before or now
-	idle    bool // every port has the counter, and none ever counted anything
-	aside   bool // a port has never counted anything, and may have stood by or count nothing
-	bonded  bool // a port is of a bond, so that it may have counted a part: counted is false
+	counted bool // every port has the counter, and at least one is not 0
+	idle    bool // every port has the counter, and all have always been 0
+	aside   bool // at least one port has always counted 0: it was unused, or its counter does not work
+	bonded  bool // a port belongs to a bond and may have counted only a part, so counted is false
 	all     map[string]hostinfo.PortCounters
 }
 
-// start begins to count at the ports behind lanes, such as rc_mlx5/mlx5_0:1.
+// start starts to count at the ports of lanes such as rc_mlx5/mlx5_0:1.
 func (m *portMeter) start(lanes []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -49,22 +49,23 @@ func (m *portMeter) start(lanes []string) {
 				continue
 			}
 			read := func() (hostinfo.PortCounters, error) { return hostinfo.ReadPortCounters(p.device.Name, p.Number) }
-			before, _ := read() // without counters, the port counts nothing
+			before, _ := read() // a port without counters counts nothing
 			m.ports = append(m.ports, meteredPort{p.name(), p.MTU, p.Bonded, read, before})
 		}
 	}
 }
 
-// moved counts delivered payload and says which way it went.
+// moved adds delivered payload and sets its direction.
 func (m *portMeter) moved(bytes int64, received bool) {
 	m.payload.Add(bytes)
 	m.received.Store(received)
 }
 
-// counterLifespan is how old the kernel's answer may be (hw_counters/lifespan).
+// counterLifespan is the longest time that the kernel caches a counter
+// (hw_counters/lifespan).
 const counterLifespan = 20 * time.Millisecond
 
-// read returns what the ports counted while a payload was delivered.
+// read returns the counts of the ports while payload bytes were delivered.
 func (m *portMeter) read(payload int64) portCounts {
 	c := m.look()
 	if (c.counted || c.idle) && c.bytes < payload {
@@ -72,7 +73,8 @@ func (m *portMeter) read(payload int64) portCounts {
 		c = m.look()
 	}
 	if c.counted && c.aside && c.bytes < payload-payload/10 {
-		// The ports that count did not see it, and one that may not count may have.
+		// The working counters missed the data. It may have used a port that does not
+		// count.
 		c.counted, c.idle = false, true
 	}
 	return c
@@ -86,7 +88,7 @@ func (m *portMeter) look() portCounts {
 	for _, p := range m.ports {
 		now, err := p.read()
 		if err != nil {
-			return portCounts{all: c.all} // a port went away: nothing is claimed
+			return portCounts{all: c.all} // a port went away, so nothing is reported
 		}
 		d := now.Sub(p.before)
 		c.all[p.name] = d
@@ -100,16 +102,16 @@ func (m *portMeter) look() portCounts {
 			idle++
 		}
 	}
-	// A port that stood by, as the second NIC of a connection may, takes nothing from
-	// what the others say.
+	// An unused port, such as the second NIC of a connection, does not invalidate the
+	// counts of the others.
 	all := len(m.ports) > 0 && with == len(m.ports)
 	c.idle, c.aside = all && idle == len(m.ports), idle > 0
 	c.counted = all && !c.idle && !c.bonded
 	return c
 }
 
-// portBytes is what a port counted in one direction: its bytes, or the most that
-// its packets can have held. It reports whether the port has a counter of either.
+// portBytes returns the bytes that a port counted in one direction, or the most bytes
+// that its packets can have held. has is false if the port has neither counter.
 func portBytes(c hostinfo.PortCounters, mtu int, received bool) (n int64, has bool) {
 	bytes, packets := "port_xmit_bytes", "sent_pkts"
 	if received {
@@ -122,9 +124,8 @@ func portBytes(c hostinfo.PortCounters, mtu int, received bool) (n int64, has bo
 	return int64(count) * int64(mtu), ok && mtu > 0
 }
 
-// neverCounted reports whether a port's counters stand at 0 in both directions, as those
-// of virtual functions do whose driver does not fill them: where data has gone through a
-// port that counts, they do not.
+// neverCounted reports whether a port's counters are 0 in both directions. Some drivers
+// of virtual functions never fill them. A working counter is above 0 after any data.
 func neverCounted(now hostinfo.PortCounters, mtu int) bool {
 	sent, _ := portBytes(now, mtu, false)
 	received, _ := portBytes(now, mtu, true)

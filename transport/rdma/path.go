@@ -10,7 +10,7 @@ import (
 	"kvbench/transport"
 )
 
-// laneUse is what was read back from UCX of a connection.
+// laneUse holds the lanes of a connection as read back from UCX.
 type laneUse struct {
 	used
 	all      []string // every lane that carries data
@@ -18,8 +18,8 @@ type laneUse struct {
 	port     *transport.Port
 }
 
-// checkLane reads back which lanes the connection has and fails where one carries
-// data and does not belong. It runs with the engine held.
+// checkLane reads back the connection's lanes. It returns an error if a lane outside
+// the family carries data. The engine must be held.
 func (c *connection) checkLane(op ucx.Op, native bool) error {
 	ls, err := parseLanes(c.engine.worker.Describe())
 	if err != nil {
@@ -38,13 +38,13 @@ func (c *connection) checkLane(op ucx.Op, native bool) error {
 	devices, _ := rdmaDevices()
 	behind, software := portBehind(devices, u.device)
 	if behind != nil && len(ls.paths()) > 1 {
-		behind.BytesPerSecond = 0 // of several rails or links together it is not known
+		behind.BytesPerSecond = 0 // the rate of several rails or links together is unknown
 	}
 	c.lane.Store(&laneUse{used: u, all: ls.names(), software: software, port: behind})
 	return nil
 }
 
-// errWrongLane is returned when UCX chose another lane than was asked for.
+// errWrongLane is returned if UCX chose a lane outside the requested family.
 var errWrongLane = errors.New("wrong lane")
 
 func wrongLane(f family, out []string) error {
@@ -55,8 +55,9 @@ func wrongLane(f family, out []string) error {
 	return fmt.Errorf("%w: asked for %v, and UCX would carry the data on %s (%s); nothing is measured on a lane that was not asked for; see kvbench devices on both sides, or ask for that lane with --lane", errWrongLane, f, strings.Join(out, ", "), why)
 }
 
-// portBehind is the RDMA port that UCX names, such as mlx5_0:1, and whether it has no
-// hardware behind it; nil for other names, such as an interface that carries UCX's TCP.
+// portBehind returns the RDMA port for a UCX device name such as mlx5_0:1, and whether
+// the port is software only. It returns nil for other names, such as a network
+// interface.
 func portBehind(devices []hostinfo.RDMADevice, name string) (behind *transport.Port, software bool) {
 	for _, p := range portsOf(devices, "") {
 		if p.name() == name {

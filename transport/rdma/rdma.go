@@ -1,16 +1,15 @@
-// Package rdma moves data over RDMA through UCX, and over UCX's other lanes where
-// they are asked for by name: TCP, and shared memory as the baseline of one host.
+// Package rdma moves data over RDMA through UCX. On request it uses UCX's other lanes:
+// TCP, and shared memory as the baseline of one host.
 //
-// A connection has a UCX worker of its own, driven by one thread, and a socket to
-// the peer (package rendezvous) that introduces the two workers. A WRITE is a put
-// or an active message, a READ a get. A put that has completed here is not
-// delivered: the initiator flushes, sends a notice, and counts the transfer as
-// delivered when the target has acknowledged the notice. A target needs its CPU
-// for the notice alone, where the lane has one-sided operations.
+// A connection has one UCX worker, driven by one thread, and a socket to the peer
+// (package rendezvous) that introduces the two workers. A WRITE is a put or an active
+// message, a READ a get. A put that has completed locally is not yet delivered. The
+// initiator flushes, sends a notice, and counts the transfer as delivered when the
+// target has acknowledged the notice. If the lane has one-sided operations, a target
+// needs its CPU only for the notice.
 //
-// UCX picks lanes by itself, and can pick another than was meant. What it picked
-// is read back after the first transfer, and a connection on another lane than
-// Config.Lane fails.
+// UCX picks the lanes, and may pick another than intended. The package reads them back
+// after the first transfer, and a connection on another lane than Config.Lane fails.
 package rdma
 
 import (
@@ -42,14 +41,14 @@ func New() Transport { return Transport{} }
 // Name implements transport.Transport.
 func (Transport) Name() string { return "rdma" }
 
-// Capabilities implements transport.Transport. UCX spreads a connection over
-// several devices by itself, so there is one stream. Whether GPU memory moves, too,
-// depends on the lane: see CheckDirect.
+// Capabilities implements transport.Transport. It reports one stream, because UCX
+// spreads a connection over several devices. Support of GPU memory depends on the lane:
+// see CheckDirect.
 func (Transport) Capabilities() transport.Capabilities {
 	return transport.Capabilities{Write: true, Read: true, Memory: []transport.MemoryKind{transport.HostMemory}, MaxStreams: 1}
 }
 
-// Probe implements transport.Transport: whether UCX is there.
+// Probe implements transport.Transport. It returns an error if UCX is missing.
 func (Transport) Probe(context.Context) error {
 	err := ucx.Load()
 	switch {
@@ -80,11 +79,11 @@ const (
 
 const (
 	maxOutstanding = 1 << 16
-	// window is how many operations of a connection UCX may hold at a time. More
-	// only queue inside it.
+	// window is the most operations of a connection inside UCX at a time. More would
+	// only queue there.
 	window = 512
 	// maxPiece is the most bytes of one operation, so that a large transfer shows
-	// that it moves.
+	// progress.
 	maxPiece = 8 << 20
 )
 

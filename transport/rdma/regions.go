@@ -12,7 +12,8 @@ import (
 	"kvbench/transport"
 )
 
-// mapping is memory that UCX knows, shared by the regions that cover the same bytes.
+// mapping is memory registered with UCX, shared by the regions that cover the same
+// bytes.
 type mapping struct {
 	ucx.Memory
 	own     bool // UCX allocated it: it stays mapped until it is freed
@@ -20,14 +21,14 @@ type mapping struct {
 	pinned  runtime.Pinner
 }
 
-// span names a piece of this process's memory.
+// span is a range of this process's memory.
 type span struct {
 	address uintptr
 	length  int64
 }
 
-// region is registered memory and the number of its current uses. Its fields are
-// guarded by the table.
+// region is registered memory and the number of its current uses. The table's mutex
+// guards its fields.
 type region struct {
 	id         uint32
 	size       int64
@@ -36,8 +37,8 @@ type region struct {
 	advertised bool
 }
 
-// regionTable is one side's registered memory. A registration of memory that is
-// registered already costs nothing: pages stay pinned once.
+// regionTable holds the registered memory of one side. Registering the same memory
+// again is free: its pages are pinned once.
 type regionTable struct {
 	mu       sync.Mutex
 	next     uint32
@@ -45,7 +46,7 @@ type regionTable struct {
 	mappings map[span]*mapping
 }
 
-// acquire returns a region, marked as used by one more transfer, or nil.
+// acquire adds one use to a region and returns it, or returns nil if there is none.
 func (t *regionTable) acquire(id uint32) *region {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -62,7 +63,7 @@ func (t *regionTable) release(r *region) {
 	t.mu.Unlock()
 }
 
-// spanOf is where memory lies.
+// spanOf returns the span of memory.
 func spanOf(m transport.Memory) span {
 	if m.Kind == transport.CUDAMemory {
 		return span{m.Pointer, m.Length}
@@ -89,7 +90,7 @@ func (c *connection) Register(m transport.Memory) (transport.Region, error) {
 	return transport.Region{ID: r.id, Size: r.size}, nil
 }
 
-// checkMemory says what keeps memory from being registered, or nil.
+// checkMemory returns an error if memory cannot be registered.
 func (c *connection) checkMemory(m transport.Memory) error {
 	switch {
 	case c.gpu != nil && m.Kind == transport.CUDAMemory:
@@ -100,7 +101,7 @@ func (c *connection) checkMemory(m transport.Memory) error {
 	return fmt.Errorf("register %s memory for rdma, with a connection of another kind: %w", m.Kind, transport.ErrUnsupported)
 }
 
-// register runs with the engine held.
+// register adds a region. The engine must be held.
 func (c *connection) register(m transport.Memory) (*region, error) {
 	t := &c.regions
 	t.mu.Lock()
@@ -113,7 +114,7 @@ func (c *connection) register(m transport.Memory) (*region, error) {
 		}
 		at.regions++
 		r.memory = at
-		if m.Kind == transport.HostMemory { // that of a GPU is not for a CPU to place messages in
+		if m.Kind == transport.HostMemory { // a CPU cannot place messages in GPU memory
 			if !at.own {
 				at.pinned.Pin(unsafe.SliceData(m.Bytes))
 			}
@@ -149,7 +150,7 @@ func (t *regionTable) keep(s span, m *mapping) *mapping {
 	return m
 }
 
-// deregister ends a region. It is ErrBusy while it is used.
+// deregister ends a region. It returns ErrBusy while a transfer uses the region.
 func (c *connection) deregister(id uint32) (err error) {
 	if !c.engine.do(func() { err = c.unregister(id) }) {
 		return c.Err()
@@ -157,7 +158,7 @@ func (c *connection) deregister(id uint32) (err error) {
 	return err
 }
 
-// unregister runs with the engine held.
+// unregister ends a region. The engine must be held.
 func (c *connection) unregister(id uint32) error {
 	t := &c.regions
 	t.mu.Lock()
@@ -180,7 +181,7 @@ func (c *connection) unregister(id uint32) error {
 	return c.drop(span{r.memory.Address, r.memory.Length})
 }
 
-// drop unmaps a span. It runs with the engine held and the table locked.
+// drop unmaps a span. The engine must be held and the table locked.
 func (c *connection) drop(s span) error {
 	m := c.regions.mappings[s]
 	delete(c.regions.mappings, s)
@@ -188,22 +189,22 @@ func (c *connection) drop(s span) error {
 	return c.engine.worker.Unmap(m.Memory)
 }
 
-// unmapAll ends every registration once the endpoint has ended. What UCX made stays
-// until it is freed. It runs with the engine held.
+// unmapAll ends every registration after the endpoint has ended. Memory that UCX
+// allocated stays until it is freed. The engine must be held.
 func (c *connection) unmapAll() {
 	c.regions.mu.Lock()
 	defer c.regions.mu.Unlock()
 	for s, m := range c.regions.mappings {
 		m.regions = 0
 		if !m.own {
-			// The worker is going; there is nothing to be done about one that stays.
+			// Ignore the error: the worker is about to be freed.
 			_ = c.drop(s)
 		}
 	}
 	c.regions.byID = nil
 }
 
-// covers reports whether a region lies in a piece of memory.
+// covers reports whether a region overlaps a range of device memory.
 func (t *regionTable) covers(at cudadrv.DevicePointer, size int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -222,8 +223,9 @@ func (t *regionTable) empty() bool {
 	return len(t.mappings) == 0
 }
 
-// Allocate implements transport.Allocator. Shared memory is one-sided only where
-// UCX made the segment; other lanes take any memory.
+// Allocate implements transport.Allocator. Shared memory is one-sided only in a segment
+// that UCX allocated. Other lanes take any memory, so Allocate returns ErrUnsupported
+// for them.
 func (c *connection) Allocate(size int64) (m transport.Memory, err error) {
 	if !c.family.ownMemory {
 		return m, fmt.Errorf("allocate for %v: %w", c.family, transport.ErrUnsupported)
@@ -259,7 +261,7 @@ func (c *connection) Free(m transport.Memory) (err error) {
 	return err
 }
 
-// free runs with the engine held.
+// free frees memory from Allocate. The engine must be held.
 func (c *connection) free(m transport.Memory) error {
 	c.regions.mu.Lock()
 	defer c.regions.mu.Unlock()

@@ -7,9 +7,8 @@ import (
 	"kvbench/internal/hostinfo"
 )
 
-// snapshot is this host's RDMA devices as they were a moment ago. Reading them takes
-// a file for every entry of every GID table, which a run of several connections
-// would do over and over.
+// snapshot caches this host's RDMA devices. Reading them opens a file for every entry
+// of every GID table, and a run makes several connections.
 var snapshot struct {
 	sync.Mutex
 	taken   time.Time
@@ -17,11 +16,12 @@ var snapshot struct {
 	fault   hostinfo.Fault
 }
 
-// fresh is how long a snapshot serves: longer than connecting a run takes on any
-// host. What changes meanwhile UCX finds by itself.
+// fresh is how long a snapshot is used: longer than the connecting of a run takes. UCX
+// detects changes in between.
 const fresh = time.Minute
 
-// rdmaDevices lists this host's RDMA devices; where there are none the fault says why.
+// rdmaDevices returns this host's RDMA devices. If there are none, the fault is the
+// reason.
 func rdmaDevices() ([]hostinfo.RDMADevice, hostinfo.Fault) {
 	snapshot.Lock()
 	defer snapshot.Unlock()

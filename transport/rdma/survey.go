@@ -14,8 +14,8 @@ import (
 	"kvbench/transport"
 )
 
-// Lanes implements transport.LaneLister: the lanes that UCX has here, and the RDMA
-// ports that it has none on.
+// Lanes implements transport.LaneLister. It returns the lanes that UCX has on this
+// host, and the RDMA ports without a lane.
 func (t Transport) Lanes(ctx context.Context) ([]transport.Lane, error) {
 	if err := t.Probe(ctx); err != nil {
 		return nil, err
@@ -28,12 +28,12 @@ func (t Transport) Lanes(ctx context.Context) ([]transport.Lane, error) {
 	return survey(text, devices, fault, os.Getenv("UCX_IB_GID_INDEX")), nil
 }
 
-// resourceLine matches what ucp_context_print_info says of a lane:
+// resourceLine matches a lane in the output of ucp_context_print_info:
 //
 //	resource 1  :  md 1  dev 1  flags -- tcp/lo
 var resourceLine = regexp.MustCompile(`resource\s+\d+\s+:.*\s([^/\s]+)/(\S+)`)
 
-// survey makes lanes of what UCX and the kernel say.
+// survey combines the lanes of UCX's output with the devices of the kernel.
 func survey(text string, devices []hostinfo.RDMADevice, fault hostinfo.Fault, index string) []transport.Lane {
 	var found []transport.Lane
 	covered := make(map[string]bool) // RDMA ports with a lane
@@ -44,7 +44,7 @@ func survey(text string, devices []hostinfo.RDMADevice, fault hostinfo.Fault, in
 		}
 		f, ok := carrier(m[1])
 		if !ok {
-			continue // self, and what only helps to connect
+			continue // self, and transports that only help to connect
 		}
 		l := transport.Lane{Name: m[1], Device: m[2], RDMA: f.rdma, SameHostOnly: f.oneHost, Usable: true}
 		if f.rdma {
@@ -59,7 +59,8 @@ func survey(text string, devices []hostinfo.RDMADevice, fault hostinfo.Fault, in
 	return append(found, uncovered(covered, devices, fault, index)...)
 }
 
-// uncovered lists what RDMA there might be and is not.
+// uncovered lists the RDMA ports without a lane. If there are no RDMA devices, it lists
+// one entry with the reason.
 func uncovered(covered map[string]bool, devices []hostinfo.RDMADevice, fault hostinfo.Fault, index string) []transport.Lane {
 	if len(devices) == 0 {
 		return []transport.Lane{{Name: "RDMA", RDMA: true, Reason: obstacle("", nil, fault, index)}}
@@ -76,7 +77,7 @@ func uncovered(covered map[string]bool, devices []hostinfo.RDMADevice, fault hos
 	return found
 }
 
-// carrier is the family by name that one of UCX's transports belongs to.
+// carrier returns the named family of a UCX transport, and false if there is none.
 func carrier(name string) (family, bool) {
 	i := slices.IndexFunc(families, func(f family) bool { return f.name != "" && slices.Contains(f.carry, name) })
 	if i < 0 {

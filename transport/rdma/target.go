@@ -17,10 +17,10 @@ type target struct {
 	notices notices
 
 	mu        sync.Mutex
-	withdrawn map[uint32]chan struct{} // by region, closed when the initiator has confirmed its end
-	indirect  bool                     // the initiator's CPU does not reach all that it has imported
+	withdrawn map[uint32]chan struct{} // by region; closed when the initiator has confirmed the withdrawal
+	indirect  bool                     // the initiator's CPU cannot access all its imported regions
 
-	imported chan struct{} // closed when the initiator has imported something
+	imported chan struct{} // closed when the initiator has imported a region
 }
 
 var _ transport.Target = (*target)(nil)
@@ -33,7 +33,7 @@ func newTarget(c *connection) *target {
 
 func (t *target) start() { t.connection.start(t.hear, func() {}) }
 
-// hear takes the initiator's messages.
+// hear processes a message of the initiator.
 func (t *target) hear(m message) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -80,9 +80,10 @@ func (t *target) Advertise(regions ...transport.Region) (transport.Advertisement
 	return json.Marshal(list)
 }
 
-// Deregister implements transport.Endpoint. Memory that the initiator can reach by
-// itself is given up only once the initiator has promised to use it no more, or the
-// connection has ended.
+// Deregister implements transport.Endpoint. An advertised region ends only after the
+// initiator has confirmed that it does not use the region any more, or the connection
+// has ended. If neither happens within PeerTimeout, the error wraps ErrBusy and the
+// region stays.
 func (t *target) Deregister(r transport.Region) error {
 	t.regions.mu.Lock()
 	known := t.regions.byID[r.ID]
@@ -96,8 +97,8 @@ func (t *target) Deregister(r transport.Region) error {
 	return t.deregister(r.ID)
 }
 
-// takeBack waits until the initiator has confirmed the end of a region. What is on its way
-// when the connection begins to end may arrive until it has ended.
+// takeBack waits until the initiator has confirmed the withdrawal of a region. If the
+// connection is ending, data in flight may still arrive, so it waits for the end.
 func (t *target) takeBack(id uint32) error {
 	confirmed := t.withdraw(id)
 	select {
@@ -113,8 +114,8 @@ func (t *target) takeBack(id uint32) error {
 	}
 }
 
-// withdraw asks the initiator once, however often it is called, to use a region no more.
-// What it returns is closed when the initiator has confirmed that.
+// withdraw requests the initiator once per region not to use it any more. The returned
+// channel is closed when the initiator has confirmed that.
 func (t *target) withdraw(id uint32) (confirmed <-chan struct{}) {
 	t.mu.Lock()
 	asked := t.withdrawn[id]
@@ -126,7 +127,7 @@ func (t *target) withdraw(id uint32) (confirmed <-chan struct{}) {
 	t.withdrawn[id] = made
 	t.mu.Unlock()
 	if t.Err() != nil {
-		return made // it is being told of the end of everything
+		return made // fail sends the initiator the end of the connection
 	}
 	if err := t.socket.Send(message{Withdraw: id}); err != nil {
 		t.fail(err)
@@ -134,7 +135,7 @@ func (t *target) withdraw(id uint32) (confirmed <-chan struct{}) {
 	return made
 }
 
-// happened takes an event, with the engine held.
+// happened handles an event. The engine must be held.
 func (t *target) happened(e ucx.Event) {
 	n := transport.Notice{ID: e.ID, Op: transport.Write, Bytes: int64(e.Bytes), At: t.engine.at(e)}
 	switch e.Kind {
@@ -160,9 +161,10 @@ func (t *target) happened(e ucx.Event) {
 	}
 }
 
-// reachable reports whether the peer's CPU reaches all the memory that it was told of. Only
-// the peer can say: UCX decodes a key by the two sides' lanes, which need not be the same.
-// It says so before it posts anything, on another way than the notice that this is asked for.
+// reachable reports whether the peer's CPU can access all its imported regions. Only
+// the peer can determine this: UCX decodes a key by the lanes of each side, which may
+// differ. The peer reports it on the socket before it posts, but the first notice comes
+// on another path and may arrive first.
 func (t *target) reachable() bool {
 	select {
 	case <-t.imported:
@@ -174,7 +176,7 @@ func (t *target) reachable() bool {
 	return isClosed(t.imported) && !t.indirect
 }
 
-// servedBy is the operation behind a notice.
+// servedBy returns the UCX operation behind a notice.
 func (t *target) servedBy(op transport.Op) ucx.Op {
 	switch {
 	case op == transport.Read:
@@ -196,7 +198,7 @@ func (t *target) Notifications(ctx context.Context, into []transport.Notice) (in
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		case <-t.dead:
-			// What was delivered before the end is still told.
+			// Return notices from before the end first.
 			if n := t.notices.take(into); n > 0 {
 				return n, nil
 			}
@@ -206,17 +208,17 @@ func (t *target) Notifications(ctx context.Context, into []transport.Notice) (in
 	return 0, nil
 }
 
-// maxNotices bounds what waits for Notifications.
+// maxNotices is the most notices that may wait for Notifications.
 const maxNotices = 1 << 20
 
 // notices is the queue between the engine and Notifications.
 type notices struct {
-	some chan struct{} // full when there may be some
+	some chan struct{} // full if there may be notices
 	mu   sync.Mutex
 	list []transport.Notice
 }
 
-// put adds a notice. It reports false when too many wait.
+// put adds a notice. It returns false if too many wait.
 func (q *notices) put(n transport.Notice) bool {
 	q.mu.Lock()
 	full := len(q.list) >= maxNotices
@@ -231,7 +233,7 @@ func (q *notices) put(n transport.Notice) bool {
 	return !full
 }
 
-// take moves waiting notices into a slice.
+// take moves waiting notices into a slice and returns their number.
 func (q *notices) take(into []transport.Notice) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// calibrationRounds is how often each size is timed; the median counts.
+	// calibrationRounds is the number of timings of each size. Their median counts.
 	calibrationRounds = 5
-	// calibrationEnough is a size's time from which on larger ones are left out, so
-	// that a slow stage is timed within a fraction of a second.
+	// calibrationEnough is the longest time of one size before larger sizes are
+	// skipped, so that a slow stage is timed within a fraction of a second.
 	calibrationEnough = 20 * time.Millisecond
-	// calibrationID is that of inner transfers which belong to no place.
+	// calibrationID is the first ID of inner transfers that belong to no place.
 	calibrationID = 1 << 32
 )
 
-// calibrationSizes are those of the batches: the least shows the startup, the largest
-// the bandwidth.
+// calibrationSizes are the sizes of the timed batches in bytes. The smallest shows the
+// startup time, the largest the bandwidth.
 var calibrationSizes = []int64{4 << 10, 256 << 10, chunkBytes}
 
 // calibrate times a stage that nothing else uses.
@@ -38,7 +38,8 @@ func calibrate(once func(bytes int64) (time.Duration, error)) (c cost, err error
 		if i == 0 {
 			c.alpha = t
 		}
-		// Startup and bytes together take t: what the startup leaves is the bytes'.
+		// Startup and bytes together take t. The time without the startup belongs to
+		// the bytes.
 		c.bandwidth = float64(bytes) / max(t-c.alpha, t/2)
 		if took[calibrationRounds/2] > calibrationEnough {
 			break
@@ -47,9 +48,8 @@ func calibrate(once func(bytes int64) (time.Duration, error)) (c cost, err error
 	return c, nil
 }
 
-// calibrate times the copies of a copier whose finish does not run yet, as the host
-// sees them: with the launch, and until the end is seen, which is waited for as that of
-// a chunk is.
+// calibrate times a copier's copies as the host sees them: from the launch until the
+// host sees the end, awaited as for a chunk. The copier's finish must not run yet.
 func (k *copier) calibrate(device *cudadrv.Buffer) (err error) {
 	k.meter.alone, err = calibrate(func(bytes int64) (time.Duration, error) {
 		start := time.Now()
@@ -65,7 +65,7 @@ func (k *copier) calibrate(device *cudadrv.Buffer) (err error) {
 	return err
 }
 
-// calibrateCopies times both directions with device memory of its own.
+// calibrateCopies times both directions with newly allocated device memory.
 func calibrateCopies(c *cudadrv.Context, out, in *copier) error {
 	device, err := c.Alloc(chunkBytes)
 	if err != nil {
@@ -76,7 +76,7 @@ func calibrateCopies(c *cudadrv.Context, out, in *copier) error {
 		err = in.calibrate(device)
 	}
 	if err != nil {
-		// It may have failed with copies launched.
+		// Copies may still be in flight after an error.
 		if errWait := errors.Join(out.wait(), in.wait()); errWait != nil {
 			return errors.Join(err, errWait)
 		}
@@ -85,7 +85,7 @@ func calibrateCopies(c *cudadrv.Context, out, in *copier) error {
 }
 
 // calibrateWire times inner transfers between the first places of the two rings, in a
-// direction that the inner connection has.
+// direction that the inner connection supports.
 func calibrateWire(ctx context.Context, inner transport.Initiator, local transport.Region, remote transport.RemoteRegion, op transport.Op) (cost, error) {
 	id := uint64(calibrationID)
 	return calibrate(func(bytes int64) (time.Duration, error) {

@@ -3,13 +3,15 @@ package staged
 import "kvbench/transport"
 
 const (
-	// chunkBytes is the size of a place in the ring: copies of it run at the full rate
-	// of a PCIe link, and its fill and drain are short beside a request.
+	// chunkBytes is the size of a place in the ring. Copies of this size run at the
+	// full rate of a PCIe link, and its fill and drain times are short compared with a
+	// request.
 	chunkBytes = 4 << 20
-	// chunkPieces bounds the ranges of a chunk, and so its table and the copies of a call.
+	// chunkPieces is the most ranges of a chunk. It bounds the chunk's table and the
+	// copies of one call.
 	chunkPieces = 4096
-	// ringPlaces is how many chunks are under way: enough for one in each stage, one
-	// waiting between, and the acknowledgement's way back.
+	// ringPlaces is the most chunks in flight: enough for one in each stage, one
+	// waiting between stages, and one with its acknowledgement on the way back.
 	ringPlaces = 8
 	ringBytes  = ringPlaces * chunkBytes
 )
@@ -17,13 +19,13 @@ const (
 // piece is a range of a region.
 type piece struct{ offset, length int64 }
 
-// cutter cuts a transfer into chunks, in the order of its descriptors, which may be
-// cut. The chunks of a transfer have about equal sizes.
+// cutter cuts a transfer into chunks of about equal size, in the order of its
+// descriptors. A descriptor may be cut.
 type cutter struct {
 	descs []transport.Descriptor
-	limit int64 // bytes of a chunk
+	limit int64 // most bytes of a chunk
 	next  int
-	done  int64 // bytes of descs[next] that earlier chunks have
+	done  int64 // bytes of descs[next] that went into earlier chunks
 }
 
 func newCutter(t *transport.Transfer, bytes int64) cutter {
@@ -50,7 +52,7 @@ func (c *cutter) each(f func(local, remote, length int64)) (bytes int64) {
 	return bytes
 }
 
-// more reports whether there is another chunk. Descriptors without bytes make none.
+// more reports whether there is another chunk. Descriptors without bytes are skipped.
 func (c *cutter) more() bool {
 	for c.next < len(c.descs) && c.descs[c.next].Length == c.done {
 		c.next++
@@ -59,7 +61,7 @@ func (c *cutter) more() bool {
 	return c.next < len(c.descs)
 }
 
-// count is the number of chunks of a transfer: at least one, which may be empty.
+// count returns the number of chunks of a transfer: at least one, which may be empty.
 func (c cutter) count() int {
 	n := 0
 	for c.more() {

@@ -15,12 +15,12 @@ import (
 	"kvbench/transport"
 )
 
-// connection is what an initiator and a target have in common: the inner connection,
-// the socket, the ring and its copiers, regions, and one error that ends everything.
+// connection holds the parts that an initiator and a target share: the inner
+// connection, the socket, the ring with its copiers, the regions, and the first error.
 type connection struct {
 	cfg     transport.Config
 	context *cudadrv.Context
-	reason  string // why the memory is staged, where it might not have been
+	reason  string // why the memory is staged, if it might not have been
 	inner   transport.Endpoint
 	socket  net.Conn
 	ring    *ring
@@ -37,15 +37,15 @@ type connection struct {
 	wg       sync.WaitGroup
 	ctx      context.Context // ends when the connection begins to end
 	cancel   context.CancelFunc
-	closing  <-chan struct{} // of ctx
+	closing  <-chan struct{} // ctx.Done()
 	heard    chan struct{}   // closed when nothing more comes from the peer's socket
-	stopped  chan struct{}   // closed when no memory is touched any more
-	dead     chan struct{}   // closed when every outstanding transfer has been accounted for
+	stopped  chan struct{}   // closed when no memory is accessed any more
+	dead     chan struct{}   // closed once every outstanding transfer is completed
 	closeErr error           // set before stopped is closed
 }
 
-// newConnection gives an inner endpoint its ring and copiers. It owns the endpoint,
-// with an error too.
+// newConnection creates the ring and the copiers of an inner endpoint. It takes
+// ownership of the endpoint, also if it fails.
 func newConnection(c *cudadrv.Context, inner transport.Endpoint, cfg transport.Config) (*connection, error) {
 	conn := &connection{
 		cfg: cfg, context: c, inner: inner, frames: make([]byte, frameSize+chunkPieces*pieceSize),
@@ -68,8 +68,9 @@ func newConnection(c *cudadrv.Context, inner transport.Endpoint, cfg transport.C
 	return conn, nil
 }
 
-// run starts a goroutine whose error ends the connection, unless it has ended. A peer
-// says why it ends before it ends the inner connection: its word is waited for.
+// run starts a goroutine. If f returns an error, the connection ends. run does nothing
+// if the connection has ended. A peer sends its reason before it ends the inner
+// connection, so after ErrPeer the goroutine waits up to wordTime for the reason.
 func (c *connection) run(f func() error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,7 +92,7 @@ func (c *connection) run(f func() error) {
 	})
 }
 
-// listen hears frames, and ends the connection with the socket.
+// listen reads frames and ends the connection when the socket ends.
 func (c *connection) listen(handle func(f frame, table []byte) error) {
 	c.run(func() error {
 		defer close(c.heard)
@@ -100,7 +101,7 @@ func (c *connection) listen(handle func(f frame, table []byte) error) {
 	})
 }
 
-// supervise calls last when the connection has ended and touches no memory any more.
+// supervise calls last after the connection has ended and accesses no memory any more.
 func (c *connection) supervise(last func()) {
 	go func() {
 		<-c.closing
@@ -114,10 +115,10 @@ func (c *connection) supervise(last func()) {
 	}()
 }
 
-// release waits for the goroutines, which have been told to end, and for their copies,
-// gives back what the connection holds of the device, and ends the inner connection,
-// whose the ring is to write to until then. Where copies cannot be waited for, the error
-// wraps gpumem.ErrUnderWay, and the ring and the streams stay.
+// release waits for the goroutines and then for their copies. It frees the connection's
+// device resources and closes the inner connection, which may access the ring until
+// then. If waiting for the copies fails, the error wraps gpumem.ErrUnderWay, and the
+// ring and the CUDA streams are kept.
 func (c *connection) release() error {
 	c.wg.Wait()
 	var copiers []*copier
@@ -144,7 +145,7 @@ func (c *connection) release() error {
 	return errors.Join(errs...)
 }
 
-// fail ends the connection for the first reason given.
+// fail ends the connection. The first error is kept.
 func (c *connection) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,7 +156,7 @@ func (c *connection) fail(err error) {
 	c.cancel()
 }
 
-// farewell tells the peer why the connection ends, if it listens still.
+// farewell sends the peer the reason for the end, unless the peer caused it.
 func (c *connection) farewell() {
 	c.mu.Lock()
 	err := c.err
@@ -168,8 +169,8 @@ func (c *connection) farewell() {
 		reason = err.Error()
 	}
 	reason = reason[:min(len(reason), maxReason)]
-	// Whoever is in the middle of a frame is let go, and nobody waits for a peer that
-	// takes nothing.
+	// The deadline releases a sender in the middle of a frame and limits the wait for a
+	// peer that does not read.
 	if c.socket.SetWriteDeadline(time.Now().Add(farewellTime)) != nil {
 		return
 	}
@@ -177,17 +178,17 @@ func (c *connection) farewell() {
 	defer c.writing.Unlock()
 	frame{typ: frameEnd, follow: uint32(len(reason))}.put(c.frames)
 	n := frameSize + copy(c.frames[frameSize:], reason)
-	_, _ = c.socket.Write(c.frames[:n]) // the end of the socket says as much
+	_, _ = c.socket.Write(c.frames[:n]) // the closed socket reports the end if this write fails
 }
 
-// farewellTime bounds how long a connection's end waits to tell the peer.
+// farewellTime limits the time to send the reason for the end.
 const farewellTime = 100 * time.Millisecond
 
-// wordTime is how long the peer's reason may come after the end of the inner connection.
+// wordTime limits the wait for the peer's reason after the inner connection has ended.
 const wordTime = 500 * time.Millisecond
 
-// Err returns why the connection ended, or nil: ErrClosed, or what wraps ErrPeer,
-// ErrDevice or ErrLocal.
+// Err returns nil while the connection is open. After that it returns ErrClosed or an
+// error that wraps ErrPeer, ErrDevice or ErrLocal.
 func (c *connection) Err() error {
 	if c.ctx.Err() == nil {
 		return nil
@@ -197,9 +198,9 @@ func (c *connection) Err() error {
 	return transport.Ended(c.err)
 }
 
-// Close implements transport.Endpoint. When it returns, no registered memory is
-// touched any more, and what Allocate made is freed, unless the error says that a copy
-// may be under way still: then nothing is freed.
+// Close implements transport.Endpoint. After it returns, registered memory is no longer
+// accessed, and all memory from Allocate is freed. If the error wraps
+// gpumem.ErrUnderWay, a copy may still be in flight and nothing is freed.
 func (c *connection) Close() error {
 	c.fail(transport.ErrClosed)
 	<-c.dead
@@ -210,7 +211,7 @@ func (c *connection) Close() error {
 	return errors.Join(c.closeErr, c.FreeAll())
 }
 
-// send writes a frame, with a chunk's table after it.
+// send writes a frame, followed by a chunk's table.
 func (c *connection) send(f frame, table []piece) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -223,7 +224,8 @@ func (c *connection) send(f frame, table []piece) error {
 	return nil
 }
 
-// hear reads frames and hands them on, with what follows, until the socket ends.
+// hear reads frames and calls handle with each frame and its table, until the socket
+// ends.
 func (c *connection) hear(handle func(f frame, table []byte) error) error {
 	r := bufio.NewReaderSize(c.socket, 64<<10)
 	buf := make([]byte, frameSize+chunkPieces*pieceSize)
@@ -244,7 +246,7 @@ func (c *connection) hear(handle func(f frame, table []byte) error) error {
 	}
 }
 
-// readFrame reads a frame and what follows it into buf.
+// readFrame reads a frame and its table or reason into buf.
 func readFrame(r io.Reader, buf []byte) (frame, []byte, error) {
 	if _, err := io.ReadFull(r, buf[:frameSize]); err != nil {
 		return frame{}, nil, fmt.Errorf("%w: it closed the connection (%w)", transport.ErrPeer, err)

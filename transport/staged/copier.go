@@ -12,7 +12,7 @@ import (
 	"kvbench/transport"
 )
 
-// direction is that of a copier.
+// direction is the direction of a copier's copies.
 type direction bool
 
 const (
@@ -20,22 +20,22 @@ const (
 	fromHost direction = true
 )
 
-// copier copies chunks between device memory and the ring in one direction, on a CUDA
-// stream of its own, in the order in which they are launched.
+// copier copies chunks between device memory and the ring in one direction, in the
+// order of the launches, on a separate CUDA stream.
 type copier struct {
 	context *cudadrv.Context
 	stream  *cudadrv.Stream
 	to      direction
 	ring    *cudadrv.Pinned
-	spin    time.Duration // how long to ask before sleeping
+	spin    time.Duration // how long to poll before sleeping
 	ended   func(place int) error
 
 	mu     sync.Mutex // serializes launches
 	bound  *cudadrv.Binder
 	copies cudadrv.Copies
-	marks  [ringPlaces + 1]mark // one more than can be under way
+	marks  [ringPlaces + 1]mark // one more than can be in flight
 	next   int
-	add    func() error  // addBound, made once so that a launch allocates nothing
+	add    func() error  // addBound, bound once so that a launch allocates nothing
 	added  chan launched // in the stream's order
 	meter  meter
 }
@@ -48,13 +48,14 @@ type launched struct {
 	bytes       int64
 }
 
-// meter sums up what the chunks of a stage took.
+// meter sums the chunks, bytes and times of a stage.
 type meter struct {
 	chunks, bytes, nanoseconds atomic.Int64
 	alone                      cost // set when the connection is made
 }
 
-// cost is what a stage takes alone: startup in seconds and bytes a second.
+// cost is the cost of a stage that runs alone: startup in seconds, and bytes per
+// second.
 type cost struct{ alpha, bandwidth float64 }
 
 func (m *meter) count(bytes int64, took time.Duration) {
@@ -74,8 +75,8 @@ func (m *meter) read() transport.StageTime {
 	return s
 }
 
-// newCopier makes a copier. ended is called for each chunk whose copies have ended, in
-// order.
+// newCopier creates a copier. The caller sets ended. It is called for each chunk, in
+// order, after the chunk's copies have ended.
 func newCopier(c *cudadrv.Context, to direction, ring *cudadrv.Pinned, cfg transport.Config) (k *copier, err error) {
 	k = &copier{context: c, bound: c.Binder(), to: to, ring: ring, spin: gpumem.Spin(cfg), added: make(chan launched, ringPlaces)}
 	k.add = k.addBound
@@ -99,8 +100,8 @@ func newCopier(c *cudadrv.Context, to direction, ring *cudadrv.Pinned, cfg trans
 	return k, nil
 }
 
-// launch begins the copies of a chunk: between pieces of device memory from base on
-// and their bytes one after another in a place of the ring.
+// launch starts the copies of a chunk between the pieces of device memory at base and a
+// place of the ring. In the ring the pieces lie one after another.
 func (k *copier) launch(place int, base cudadrv.DevicePointer, pieces []piece, bytes int64) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -118,7 +119,7 @@ func (k *copier) launch(place int, base cudadrv.DevicePointer, pieces []piece, b
 	if err := k.bound.Do(k.add); err != nil {
 		return k.explain(err)
 	}
-	k.added <- launched{place, k.next, bytes} // has room: no more than there are places
+	k.added <- launched{place, k.next, bytes} // has room: at most one per place
 	k.next = (k.next + 1) % len(k.marks)
 	return nil
 }
@@ -161,7 +162,7 @@ func (k *copier) finish(closing <-chan struct{}) error {
 	})
 }
 
-// await waits until a chunk's copies have ended, and counts what they took.
+// await waits until a chunk's copies have ended, and counts their time.
 func (k *copier) await(l launched) error {
 	m := k.marks[l.mark]
 	if err := m.end.Await(k.spin); err != nil {
@@ -180,7 +181,7 @@ func (k *copier) explain(err error) error {
 	return fmt.Errorf("%w: copy %s CUDA device %d: %w", transport.ErrDevice, what, k.context.Device.Ordinal, err)
 }
 
-// wait returns once nothing that was launched is under way. Its error wraps gpumem.ErrUnderWay.
+// wait returns when no launched copy is in flight. Its error wraps gpumem.ErrUnderWay.
 func (k *copier) wait() error {
 	if k.stream == nil {
 		return nil
@@ -191,7 +192,7 @@ func (k *copier) wait() error {
 	return nil
 }
 
-// close gives the stream back, whose work has been waited for.
+// close frees the events and the stream. The caller must have waited for the copies.
 func (k *copier) close() error {
 	return k.context.Do(func() error {
 		if k.stream == nil {

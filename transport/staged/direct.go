@@ -6,15 +6,15 @@ import (
 	"kvbench/transport"
 )
 
-// ability is what a side tells the other of the transport below: whether it can move
-// GPU memory by itself there. Both must, so that each says so before they connect: the
-// two hosts may have different libraries, drivers and devices.
+// ability is one side's report whether its inner transport can move GPU memory
+// directly. The sides exchange it before they connect, because both must have the
+// ability and their libraries, drivers and devices may differ.
 type ability struct {
 	Direct bool   `json:"direct,omitempty"`
-	Why    string `json:"why_not_direct,omitempty"` // why not, where it might have been
+	Why    string `json:"why_not_direct,omitempty"` // reason, if the transport has direct transfers but cannot use them
 }
 
-// ability asks the transport below.
+// ability checks the inner transport.
 func (t Transport) ability(ctx context.Context, cfg transport.Config) ability {
 	mover, ok := t.inner.(transport.DirectMover)
 	if !ok {
@@ -26,13 +26,13 @@ func (t Transport) ability(ctx context.Context, cfg transport.Config) ability {
 	return ability{Direct: true}
 }
 
-// abilities are those of both sides of a connection.
+// abilities holds the abilities of both sides of a connection.
 type abilities struct{ own, peer ability }
 
 // direct reports whether the memory moves directly.
 func (a abilities) direct() bool { return a.own.Direct && a.peer.Direct }
 
-// config is what the inner connection is made with.
+// config returns the configuration of the inner connection.
 func (a abilities) config(cfg transport.Config) transport.Config {
 	if a.direct() {
 		cfg.Memory = transport.CUDAMemory
@@ -41,7 +41,7 @@ func (a abilities) config(cfg transport.Config) transport.Config {
 	return innerConfig(cfg)
 }
 
-// reason is why the memory is staged: this side's, the peer's, or both.
+// reason returns why the memory is staged: this side's reason, the peer's, or both.
 func (a abilities) reason() string {
 	own, theirs := a.own.Why, bounded(a.peer.Why)
 	switch {
@@ -55,5 +55,5 @@ func (a abilities) reason() string {
 	return own + "; the peer: " + theirs
 }
 
-// bounded cuts a text that goes into a result.
+// bounded cuts a text to the length allowed in a result.
 func bounded(s string) string { return s[:min(len(s), maxReason)] }

@@ -1,21 +1,21 @@
-// Package staged moves GPU memory over another transport. Where that can move GPU memory
-// by itself at both sides of a connection (transport.DirectMover), it does, and this
-// package only brings the two together. Otherwise the memory is staged: it moves in
-// chunks, through pinned host memory at either end. For a WRITE the copy of chunk k to
-// the host goes beside the wire of chunk k-1 and the copy of chunk k-2 to the device
-// (the pipeline of docs/model.md); a READ runs the other way round.
+// Package staged moves GPU memory over another transport. If that transport can move
+// GPU memory directly at both sides (transport.DirectMover), this package only sets up
+// the inner connection. Otherwise the memory is staged: it moves in chunks through
+// pinned host memory at both ends. In a WRITE, chunk k is copied to the host while
+// chunk k-1 is on the wire and chunk k-2 is copied to the device (the pipeline of
+// docs/model.md). A READ runs the other way round.
 //
-// Each side has a ring of places for chunks, registered with the inner transport once.
-// A place is the same at both sides and belongs to the initiator: it is taken when a
-// chunk begins and free when its bytes have left the destination's ring. So the memory
-// is bounded whatever the regions, and device memory is touched by its own side's
-// copies alone. A chunk holds the bytes of many descriptors, packed: the wire carries
-// one range, and each copy is one call of the driver's.
+// Each side has a ring of places for chunks, registered once with the inner transport.
+// A place has the same number at both sides and belongs to the initiator. It is in use
+// from the start of a chunk until the chunk's bytes have left the destination's ring.
+// So the staging memory is bounded for regions of any size, and each side's device
+// memory is accessed only by its own copies. A chunk packs the bytes of many
+// descriptors: the wire carries one range, and each copy is one driver call.
 //
-// A socket beside the inner connection carries which ranges a chunk has, that a chunk
-// was staged or has landed, and that a READ is done. A transfer is delivered when all
-// its bytes are in the destination's device memory.
+// A socket beside the inner connection carries the ranges of each chunk, the notices
+// that a chunk was staged or has landed, and the end of a READ. A transfer is delivered
+// when all its bytes are in the destination's device memory.
 //
-// The inner transport is known by its contract only. When a connection is made the
-// stages are timed one by one, each alone, for the model's prediction.
+// The package relies only on the inner transport's contract. When a connection is made,
+// each stage is timed alone, for the model's prediction.
 package staged

@@ -12,7 +12,7 @@ import (
 	"kvbench/transport"
 )
 
-// slot is the initiator's place for one outstanding transfer.
+// slot holds one outstanding transfer of the initiator.
 type slot struct {
 	transfer transport.Transfer
 	local    *region
@@ -25,17 +25,17 @@ type slot struct {
 	localAt  atomic.Int64 // time.Duration of local completion
 }
 
-// chunkState is how far the chunk in a place has come.
+// chunkState is the stage that the chunk in a place has reached.
 type chunkState int32
 
 const (
 	chunkFree     chunkState = iota
 	chunkCopying             // between this side's device memory and its ring
-	chunkOnWire              // the inner transport has it
-	chunkAwaiting            // the peer has it: it stages a READ, or lands a WRITE
+	chunkOnWire              // posted to the inner transport
+	chunkAwaiting            // the peer stages it (READ) or lands it (WRITE)
 )
 
-// chunk is what is under way in one place of the ring.
+// chunk is the chunk in flight in one place of the ring.
 type chunk struct {
 	slot          int
 	bytes         int64
@@ -43,8 +43,8 @@ type chunk struct {
 
 	mu     sync.Mutex
 	state  chunkState
-	landed bool          // WRITE: the peer has said so, which can come before the wire's end
-	since  time.Duration // state began
+	landed bool          // WRITE: the peer reported it, which can come before the inner completion
+	since  time.Duration // when the state began
 }
 
 // initiator implements transport.Initiator.
@@ -53,14 +53,14 @@ type initiator struct {
 	slots   []slot
 	done    *transport.Completions
 	queue   chan int // slots to be cut into chunks
-	places  chan int // that are free
+	places  chan int // free places
 	chunks  [ringPlaces]chunk
 	peer    transport.Initiator // the inner connection
 	there   transport.RemoteRegion
 	posting sync.Mutex // serializes Post and Poll of the inner connection
 	onWire  [ringPlaces]transport.Descriptor
 	carried meter
-	freed   time.Duration // when the wire delivered the chunk before; of reap
+	freed   time.Duration // when the wire delivered the previous chunk; used by reap only
 
 	remotes struct {
 		sync.Mutex
@@ -71,7 +71,8 @@ type initiator struct {
 
 var _ transport.Initiator = (*initiator)(nil)
 
-// newInitiator makes an initiator of a connection whose peer's ring is known.
+// newInitiator returns an initiator for a connection after the peer's ring was
+// imported.
 func newInitiator(c *connection, inner transport.Initiator, there transport.RemoteRegion) *initiator {
 	n := c.cfg.MaxOutstanding
 	in := &initiator{
@@ -131,8 +132,8 @@ func (in *initiator) Post(t transport.Transfer) error {
 	in.queue <- i // has room for every slot
 	select {
 	case <-in.stopped:
-		// The connection may have failed what was outstanding just before this
-		// transfer joined it.
+		// The connection may have failed all outstanding transfers just before this one
+		// was posted.
 		in.failOutstanding()
 	default:
 	}
@@ -192,7 +193,7 @@ func (in *initiator) complete(i int, c transport.Completion) {
 	in.done.Put(i, c)
 }
 
-// failOutstanding completes what can no longer be delivered.
+// failOutstanding completes every outstanding transfer with the connection's error.
 func (in *initiator) failOutstanding() {
 	err := in.Err()
 	for i := range in.slots {
@@ -202,13 +203,13 @@ func (in *initiator) failOutstanding() {
 	}
 }
 
-// watch fails the connection when the target has a chunk and has said nothing for the
-// peer timeout. The inner connection looks after what is on its wire.
+// watch fails the connection if the target has a chunk and sends no frame for the peer
+// timeout. The inner connection watches the chunks on its wire.
 func (in *initiator) watch() error {
 	return gpumem.WatchPeer(in.closing, in.cfg.PeerTimeout, &in.heard, in.owed)
 }
 
-// owed reports whether the target has had a chunk since before a time.
+// owed reports whether the target has held a chunk since before a time.
 func (in *initiator) owed(before time.Duration) bool {
 	for i := range in.chunks {
 		c := &in.chunks[i]

@@ -7,7 +7,7 @@ import (
 	"kvbench/transport"
 )
 
-// feed cuts transfers into chunks and begins each as a place is free.
+// feed cuts transfers into chunks and begins each one when a place is free.
 func (in *initiator) feed() error {
 	for {
 		var i int
@@ -18,7 +18,7 @@ func (in *initiator) feed() error {
 		}
 		s := &in.slots[i]
 		cut := newCutter(&s.transfer, s.bytes)
-		// The slot may be another's once its last chunk has begun.
+		// The slot may be reused once its last chunk has begun.
 		for left := s.chunks; left > 0; left-- {
 			select {
 			case <-in.closing:
@@ -32,12 +32,12 @@ func (in *initiator) feed() error {
 	}
 }
 
-// begin starts the next chunk of a transfer: with the copy to the host, or with
-// asking the target for it.
+// begin starts the next chunk of a transfer. A WRITE starts with the copy to the host,
+// a READ with a request to the target.
 func (in *initiator) begin(place, i int, cut *cutter) error {
 	c, s := &in.chunks[place], &in.slots[i]
 	c.slot, c.local, c.remote, c.landed = i, c.local[:0], c.remote[:0], false
-	cut.more() // passes descriptors without bytes
+	cut.more() // skips descriptors without bytes
 	c.bytes = cut.each(func(local, remote, length int64) {
 		c.local = append(c.local, piece{local, length})
 		c.remote = append(c.remote, piece{remote, length})
@@ -56,7 +56,7 @@ func (c *chunk) enter(state chunkState) {
 	c.mu.Unlock()
 }
 
-// tell sends the target its ranges of a chunk.
+// tell sends the target the ranges of a chunk.
 func (in *initiator) tell(place int) error {
 	c := &in.chunks[place]
 	s := &in.slots[c.slot]
@@ -66,7 +66,7 @@ func (in *initiator) tell(place int) error {
 	}, c.remote)
 }
 
-// staged is told of a WRITE's chunk that is in the ring.
+// staged is called when the bytes of a WRITE's chunk are in the ring.
 func (in *initiator) staged(place int) error {
 	c := &in.chunks[place]
 	s := &in.slots[c.slot]
@@ -81,7 +81,7 @@ func (in *initiator) staged(place int) error {
 		c.enter(chunkAwaiting)
 		return in.tell(place)
 	}
-	// First on the wire, so that the target has its bytes when it has the ranges.
+	// Post first, so that the bytes travel before the ranges.
 	c.enter(chunkOnWire)
 	if err := in.postInner(place, transport.Write); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (in *initiator) staged(place int) error {
 	return in.tell(place)
 }
 
-// postInner hands a chunk to the inner connection.
+// postInner posts a chunk to the inner connection.
 func (in *initiator) postInner(place int, op transport.Op) error {
 	in.posting.Lock()
 	defer in.posting.Unlock()
@@ -103,7 +103,7 @@ func (in *initiator) postInner(place int, op transport.Op) error {
 	return nil
 }
 
-// reap takes the inner connection's completions.
+// reap polls the inner connection's completions.
 func (in *initiator) reap() error {
 	var done [ringPlaces]transport.Completion
 	for {
@@ -124,7 +124,7 @@ func (in *initiator) reap() error {
 	}
 }
 
-// carriedOver takes in a chunk that the wire has delivered.
+// carriedOver handles a chunk that the wire has delivered.
 func (in *initiator) carriedOver(d *transport.Completion) error {
 	if d.Err != nil {
 		return d.Err
@@ -146,7 +146,7 @@ func (in *initiator) carriedOver(d *transport.Completion) error {
 		c.state = chunkCopying
 	}
 	c.mu.Unlock()
-	// From here on a WRITE's chunk may end, and its place be another's.
+	// From here on a WRITE's chunk may end and its place be reused.
 	in.carried.count(bytes, d.Delivered-max(began, min(in.freed, d.Delivered)))
 	in.freed = max(in.freed, d.Delivered)
 	switch {
@@ -158,7 +158,7 @@ func (in *initiator) carriedOver(d *transport.Completion) error {
 	return nil
 }
 
-// handle takes the target's frames.
+// handle processes the target's frames.
 func (in *initiator) handle(f frame, _ []byte) error {
 	in.heard.Store(int64(transport.Now()))
 	place := int(f.place)
@@ -173,7 +173,7 @@ func (in *initiator) handle(f frame, _ []byte) error {
 	c.mu.Unlock()
 	switch {
 	case early:
-		return nil // the wire's own word of it comes next
+		return nil // the inner completion comes next
 	case f.typ == frameLanded && mine && !read && state == chunkAwaiting:
 		return in.arrived(place)
 	case f.typ == frameStaged && read && state == chunkAwaiting:
@@ -186,11 +186,11 @@ func (in *initiator) handle(f frame, _ []byte) error {
 	return fmt.Errorf("frame type %d for place %d, which does not wait for it: %w", f.typ, place, transport.ErrProtocol)
 }
 
-// landed is told of a READ's chunk that is in device memory.
+// landed is called when a READ's chunk is in device memory.
 func (in *initiator) landed(place int) error { return in.arrived(place) }
 
-// arrived frees the place of a chunk that is at its destination, and with the last one
-// completes its transfer.
+// arrived frees the place of a chunk that is at its destination. After the last chunk
+// it completes the transfer.
 func (in *initiator) arrived(place int) error {
 	c := &in.chunks[place]
 	i := c.slot
@@ -204,7 +204,8 @@ func (in *initiator) arrived(place int) error {
 	local := time.Duration(s.localAt.Load())
 	if s.transfer.Op == transport.Read {
 		local = now
-		// Before the region is released: the target may forget its own then.
+		// Send before the release: after this frame the target may deregister its
+		// region.
 		done := frame{typ: frameDone, op: transport.Read, id: s.transfer.ID, region: s.transfer.Remote.ID, bytes: uint64(s.bytes), chunks: uint32(s.chunks)}
 		if err := in.send(done, nil); err != nil {
 			return err

@@ -12,18 +12,18 @@ import (
 	"kvbench/transport"
 )
 
-// greetTimeout is how long a dialler may take to introduce itself.
+// greetTimeout limits the time a dialler has to send its hello.
 const greetTimeout = 5 * time.Second
 
-// The two sides meet so: the dialler says hello; the listener opens an inner listener
-// for this one connection, so that both belong together, and answers with its address
-// and with what it can; where both can move GPU memory directly the inner connection
-// is all there is. Otherwise each makes its ring. The target times its copies and offers
-// its ring; the initiator then times its own copies, and after them the wire, and says
-// that it is ready: on one host the copies of both share links and memory. Each waits
-// PeerTimeout for the other's next word.
+// The two sides connect in these steps. The dialler sends a hello. The listener opens
+// an inner listener for this one connection, so that the two belong together, and
+// answers with its address and its ability. If both sides can move GPU memory directly,
+// the inner connection is the whole connection. Otherwise each side makes its ring. The
+// target times its copies and offers its ring. Then the initiator times its copies and
+// the wire, and sends ready. The sides take turns because on one host their copies
+// share links and memory. Each waits up to PeerTimeout for the other's next message.
 
-// hello is what a dialler says.
+// hello is a dialler's first message.
 type hello struct {
 	Outstanding int   `json:"outstanding"`
 	Chunk       int64 `json:"chunk_bytes"`
@@ -31,18 +31,18 @@ type hello struct {
 	ability           // the dialler's
 }
 
-// answer is what the listener says to it.
+// answer is the listener's reply to a hello.
 type answer struct {
 	Inner   transport.Address `json:"inner"`
-	ability                   // the listener's; with both, the memory moves directly
+	ability                   // the listener's; if both sides have it, the memory moves directly
 }
 
-// offer is the target's.
+// offer is the target's message with its ring.
 type offer struct {
 	Ring transport.Advertisement `json:"ring"`
 }
 
-// ready is the initiator's.
+// ready is the initiator's message after its timing.
 type ready struct{}
 
 // listener implements transport.Listener.
@@ -67,7 +67,7 @@ func (t Transport) Listen(ctx context.Context, cfg transport.Config) (transport.
 	return &listener{l, t.inner, cfg, c, t.ability(ctx, cfg)}, nil
 }
 
-// prepare checks a configuration and starts its GPU.
+// prepare checks a configuration and opens a context on its GPU.
 func (t Transport) prepare(ctx context.Context, cfg transport.Config) (transport.Config, *cudadrv.Context, error) {
 	cfg, err := checkConfig(cfg)
 	if err != nil {
@@ -119,9 +119,9 @@ func (l *listener) AcceptInitiator(ctx context.Context) (transport.Initiator, er
 	return c.asInitiator(ctx, socket, inner)
 }
 
-// accept takes the next dialler of a role and makes an inner connection with it.
-// Whoever cannot be met is told why. The connection is nil where the inner one is all
-// there is.
+// accept takes the next dialler of a role and makes an inner connection with it. If
+// that fails before the answer, the dialler receives the reason. The connection is nil
+// if the memory moves directly over the inner one.
 func (l *listener) accept(ctx context.Context, as rendezvous.Role, from func(context.Context, transport.Listener) (transport.Endpoint, error)) (*connection, *rendezvous.Conn, error) {
 	caller, err := l.Accept(ctx, as)
 	if err != nil {
@@ -147,7 +147,8 @@ func (l *listener) accept(ctx context.Context, as rendezvous.Role, from func(con
 	return finish(l.context, cfg, both, socket, endpoint)
 }
 
-// open hears one dialler's hello, with what it can do, and opens an inner listener for it.
+// open reads a dialler's hello, stores its ability in able, and opens an inner listener
+// for it.
 func (l *listener) open(ctx context.Context, caller *rendezvous.Caller, able *ability) (transport.Config, transport.Listener, error) {
 	var peer hello
 	if err := caller.Hello(&peer); err != nil {
@@ -201,8 +202,8 @@ func (t Transport) DialTarget(ctx context.Context, addr transport.Address, cfg t
 	return c.asTarget(ctx, socket, inner)
 }
 
-// dial meets a listener and makes an inner connection with it. The connection is nil
-// where that is all there is.
+// dial connects to a listener and makes an inner connection with it. The connection is
+// nil if the memory moves directly over the inner one.
 func (t Transport) dial(ctx context.Context, addr transport.Address, cfg transport.Config, as rendezvous.Role, to func(context.Context, transport.Address, transport.Config) (transport.Endpoint, error)) (*connection, *rendezvous.Conn, error) {
 	cfg, gpu, err := t.prepare(ctx, cfg)
 	if err != nil {
@@ -222,11 +223,11 @@ func (t Transport) dial(ctx context.Context, addr transport.Address, cfg transpo
 	return finish(gpu, cfg, both, socket, endpoint)
 }
 
-// finish makes a connection of an inner endpoint, or leaves it at that where the memory
-// moves directly.
+// finish makes a connection over an inner endpoint. It returns nil if the memory moves
+// directly.
 func finish(gpu *cudadrv.Context, cfg transport.Config, both abilities, socket *rendezvous.Conn, endpoint transport.Endpoint) (*connection, *rendezvous.Conn, error) {
 	if both.direct() {
-		socket.Close() // both sides have what they came for
+		socket.Close() // the socket was needed only for the hello and the answer
 		return nil, nil, nil
 	}
 	c, err := newConnection(gpu, endpoint, cfg)
@@ -237,8 +238,8 @@ func finish(gpu *cudadrv.Context, cfg transport.Config, both abilities, socket *
 	return c, socket, nil
 }
 
-// asTarget times the copies, offers the ring to the peer, and waits until that has timed
-// its own copies and the wire.
+// asTarget times the copies, offers the ring to the peer, and waits until the peer has
+// timed its copies and the wire.
 func (c *connection) asTarget(ctx context.Context, socket *rendezvous.Conn, inner transport.Target) (transport.Target, error) {
 	c.socket = socket.Net()
 	t := newTarget(c, inner)
@@ -257,8 +258,8 @@ func (c *connection) asTarget(ctx context.Context, socket *rendezvous.Conn, inne
 	return t, nil
 }
 
-// asInitiator takes the peer's ring, whose copies have been timed, and times this side's
-// and the wire.
+// asInitiator receives the peer's ring and times this side's copies and the wire. The
+// target has timed its copies before it sends the ring.
 func (c *connection) asInitiator(ctx context.Context, socket *rendezvous.Conn, inner transport.Initiator) (transport.Initiator, error) {
 	c.socket = socket.Net()
 	var there transport.RemoteRegion
@@ -347,12 +348,13 @@ func (c *connection) introduce(ctx context.Context, steps func() error) error {
 	return err
 }
 
-// allow gives the peer PeerTimeout from now on, whatever this side took before.
+// allow sets the socket's deadline to PeerTimeout from now, so that the time this side
+// took does not count.
 func (c *connection) allow() error {
 	return c.socket.SetDeadline(time.Now().Add(c.cfg.PeerTimeout))
 }
 
-// abandon ends a connection that did not come about.
+// abandon releases a connection that failed during the set-up.
 func (c *connection) abandon(err error) error {
 	c.fail(err)
 	return errors.Join(err, c.socket.Close(), c.release())

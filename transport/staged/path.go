@@ -6,7 +6,8 @@ import (
 	"kvbench/transport"
 )
 
-// Path implements transport.Endpoint: the inner connection's, with what staging adds.
+// Path implements transport.Endpoint: the path of the inner connection, with the
+// staging data added.
 func (c *connection) Path() transport.Path {
 	p := c.inner.Path()
 	p.Staging = &transport.Staging{

@@ -9,8 +9,8 @@ import (
 	"kvbench/transport"
 )
 
-// region is registered device memory and the number of chunks or transfers that use
-// it. Its fields are guarded by the table.
+// region is registered device memory and the number of chunks or transfers that use it.
+// The table's mutex guards its fields.
 type region struct {
 	id      uint32
 	pointer cudadrv.DevicePointer
@@ -18,18 +18,18 @@ type region struct {
 	uses    int
 }
 
-// regionTable is one side's registered memory.
+// regionTable holds the registered memory of one side.
 type regionTable struct {
 	mu    sync.Mutex
 	last  uint32
 	byID  map[uint32]*region
-	idle  sync.Cond // a region's uses have come to 0, or the connection has ended
+	idle  sync.Cond // signalled when a region's uses reach 0, or the connection has ended
 	ended bool
-	held  bool // whatever was in use when the connection ended stays so
+	held  bool // regions in use at the end of the connection stay in use
 }
 
-// Register implements transport.Endpoint. It costs nothing: the device's memory is
-// never given to the inner transport.
+// Register implements transport.Endpoint. It is cheap, because device memory is never
+// registered with the inner transport.
 func (c *connection) Register(m transport.Memory) (transport.Region, error) {
 	if err := c.Err(); err != nil {
 		return transport.Region{}, err
@@ -48,7 +48,7 @@ func (c *connection) Register(m transport.Memory) (transport.Region, error) {
 	return transport.Region{ID: t.last, Size: m.Length}, nil
 }
 
-// checkMemory says what keeps memory from being registered, or nil.
+// checkMemory returns an error if memory cannot be registered.
 func (c *connection) checkMemory(m transport.Memory) error {
 	if m.Kind != transport.CUDAMemory {
 		return fmt.Errorf("register %s memory to be staged, which is for GPU memory: %w", m.Kind, transport.ErrUnsupported)
@@ -56,14 +56,14 @@ func (c *connection) checkMemory(m transport.Memory) error {
 	return gpumem.Check(c.context, m)
 }
 
-// get returns a region, or nil.
+// get returns a region, or nil if there is none.
 func (t *regionTable) get(id uint32) *region {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.byID[id]
 }
 
-// acquire returns a region, marked as used once more, or nil.
+// acquire adds one use to a region and returns it, or returns nil if there is none.
 func (t *regionTable) acquire(id uint32) *region {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -85,7 +85,7 @@ func (t *regionTable) release(r *region) {
 	}
 }
 
-// remove ends a region that nothing uses.
+// remove deregisters a region that is not in use.
 func (t *regionTable) remove(id uint32) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -100,7 +100,7 @@ func (t *regionTable) remove(id uint32) error {
 	return nil
 }
 
-// withdraw ends a region for everything that comes, and waits for what uses it.
+// withdraw deregisters a region for new chunks, and waits for the chunks in flight.
 func (t *regionTable) withdraw(id uint32) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -119,8 +119,8 @@ func (t *regionTable) withdraw(id uint32) error {
 	return nil
 }
 
-// end says that no region is used any more, whatever was under way; or, with held, that
-// this is not known, and what was in use stays so.
+// end ends all uses of regions. With held, copies may still be in flight, and the
+// regions in use stay so.
 func (t *regionTable) end(held bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -128,7 +128,7 @@ func (t *regionTable) end(held bool) {
 	t.idle.Broadcast()
 }
 
-// covers reports whether a region lies in a piece of memory.
+// covers reports whether a region overlaps a range of device memory.
 func (t *regionTable) covers(at cudadrv.DevicePointer, size int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -10,18 +10,18 @@ import (
 	"kvbench/transport"
 )
 
-// ring is one side's host memory for chunks: pinned for the device, and registered
+// ring is one side's host memory for chunks. It is pinned for the device and registered
 // with the inner connection.
 type ring struct {
 	own    *hostmem.Buffer
 	pinned *cudadrv.Pinned
 	region transport.Region
-	took   time.Duration // to make and to pin
+	took   time.Duration // time to allocate and pin
 }
 
-// newRing makes the memory. An inner endpoint's own could be gone as soon as its
-// connection failed, under copies that are under way. UCX's shared memory, which wants
-// its own, then emulates its puts, and says so.
+// newRing allocates the memory itself, because memory of the inner endpoint could be
+// freed as soon as its connection failed, with copies still in flight. The cost: UCX's
+// shared memory emulates puts into such memory, and reports that it does.
 func newRing(c *cudadrv.Context, inner transport.Endpoint) (*ring, error) {
 	start := time.Now()
 	own, err := hostmem.Alloc(ringBytes, hostmem.Options{})
@@ -39,5 +39,5 @@ func newRing(c *cudadrv.Context, inner transport.Endpoint) (*ring, error) {
 	return r, nil
 }
 
-// offset is where a place begins.
+// offset returns the start of a place in the ring.
 func offset(place int) int64 { return int64(place) * chunkBytes }

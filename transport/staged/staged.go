@@ -10,8 +10,8 @@ import (
 
 const maxOutstanding = 1 << 16
 
-// Transport is another transport with GPU memory in place of host memory: moved by that
-// transport itself where both sides can, and otherwise staged.
+// Transport moves GPU memory over another transport: directly if both sides can, and
+// staged otherwise.
 type Transport struct{ inner transport.Transport }
 
 var (
@@ -19,14 +19,14 @@ var (
 	_ transport.Checker   = Transport{}
 )
 
-// Over returns the transport of GPU memory over one that moves host memory.
+// Over returns a transport of GPU memory over inner, which moves host memory.
 func Over(inner transport.Transport) Transport { return Transport{inner} }
 
-// Name implements transport.Transport: that of the transport below.
+// Name implements transport.Transport. It returns the inner transport's name.
 func (t Transport) Name() string { return t.inner.Name() }
 
-// Probe implements transport.Transport: whether there are a driver, a GPU and the
-// transport below.
+// Probe implements transport.Transport. It returns an error if the driver, a GPU or the
+// inner transport is missing.
 func (t Transport) Probe(ctx context.Context) error {
 	if _, err := openDriver(); err != nil {
 		return err
@@ -34,7 +34,7 @@ func (t Transport) Probe(ctx context.Context) error {
 	return t.inner.Probe(ctx)
 }
 
-// openDriver loads the driver, or says that the transport is not available.
+// openDriver loads the driver. Its error wraps ErrUnavailable.
 func openDriver() (*cudadrv.Driver, error) {
 	d, err := cudadrv.Open()
 	if err != nil {
@@ -43,8 +43,8 @@ func openDriver() (*cudadrv.Driver, error) {
 	return d, nil
 }
 
-// Check implements transport.Checker: whether this process sees the GPU, and what the
-// transport below says.
+// Check implements transport.Checker. It checks that this process sees the GPU, and
+// then the inner transport.
 func (t Transport) Check(ctx context.Context, cfg transport.Config) error {
 	d, err := openDriver()
 	if err != nil {
@@ -79,7 +79,7 @@ func checkConfig(cfg transport.Config) (transport.Config, error) {
 	return cfg, nil
 }
 
-// innerConfig is what the inner connection of one of ours is made with.
+// innerConfig returns the configuration of the inner connection of a staged one.
 func innerConfig(cfg transport.Config) transport.Config {
 	cfg.MaxOutstanding, cfg.MaxDescriptors = ringPlaces, 1
 	return cfg

@@ -9,7 +9,7 @@ import (
 	"kvbench/transport"
 )
 
-// arrival is what a target knows of the chunk in one place of its ring.
+// arrival is the target's state of the chunk in one place of its ring.
 type arrival struct {
 	frame
 	region *region
@@ -17,8 +17,8 @@ type arrival struct {
 	bytes  int64 // of the chunk
 
 	mu      sync.Mutex
-	told    bool // the initiator has said which ranges it has
-	carried bool // WRITE: its bytes are in the ring
+	told    bool // the initiator has sent the chunk's ranges
+	carried bool // WRITE: the bytes are in the ring
 }
 
 // target implements transport.Target.
@@ -26,7 +26,7 @@ type target struct {
 	*connection
 	peer     transport.Target // the inner connection
 	arrivals [ringPlaces]arrival
-	ended    []int // by slot of the initiator: chunks of its transfer that have landed
+	ended    []int // by slot of the initiator: landed chunks of its transfer
 	notices  chan transport.Notice
 }
 
@@ -38,7 +38,7 @@ func newTarget(c *connection, inner transport.Target) *target {
 		t.arrivals[i].pieces = make([]piece, 0, chunkPieces)
 	}
 	c.out.ended, c.in.ended = t.staged, t.landed
-	// At once: the initiator's calibration is noticed too.
+	// Start now: the initiator's calibration produces notices too.
 	t.run(t.takeNotices)
 	return t
 }
@@ -63,7 +63,7 @@ func (t *target) Advertise(regions ...transport.Region) (transport.Advertisement
 	return json.Marshal(list)
 }
 
-// Deregister implements transport.Endpoint. Copies under way are waited for.
+// Deregister implements transport.Endpoint. It waits for the copies in flight.
 func (t *target) Deregister(r transport.Region) error { return t.regions.withdraw(r.ID) }
 
 // Notifications implements transport.Target.
@@ -71,7 +71,7 @@ func (t *target) Notifications(ctx context.Context, notices []transport.Notice) 
 	return transport.TakeNotices(ctx, notices, t.notices, t.dead, t.Err)
 }
 
-// takeNotices takes the inner connection's notices.
+// takeNotices handles the inner connection's notices.
 func (t *target) takeNotices() error {
 	var notices [ringPlaces]transport.Notice
 	for {
@@ -81,7 +81,7 @@ func (t *target) takeNotices() error {
 		}
 		for _, notice := range notices[:n] {
 			if notice.Op == transport.Read || notice.ID >= calibrationID {
-				continue // whoever read knows
+				continue // a READ's end comes in a frame, and calibration needs no notice
 			}
 			if err := t.carriedOver(notice); err != nil {
 				return err
@@ -90,7 +90,7 @@ func (t *target) takeNotices() error {
 	}
 }
 
-// carriedOver takes in a WRITE's chunk that is in the ring.
+// carriedOver handles a WRITE's chunk that is in the ring.
 func (t *target) carriedOver(n transport.Notice) error {
 	if n.ID >= ringPlaces {
 		return fmt.Errorf("inner notice of %d: %w", n.ID, transport.ErrProtocol)
@@ -109,7 +109,7 @@ func (t *target) carriedOver(n transport.Notice) error {
 	return nil
 }
 
-// handle takes the initiator's frames.
+// handle processes the initiator's frames.
 func (t *target) handle(f frame, table []byte) error {
 	switch f.typ {
 	case frameChunk:
@@ -120,7 +120,8 @@ func (t *target) handle(f frame, table []byte) error {
 	return fmt.Errorf("frame type %d sent to a target: %w", f.typ, transport.ErrProtocol)
 }
 
-// take begins a chunk: a READ's is staged, and a WRITE's lands once its bytes are here.
+// take begins a chunk. It stages a READ's chunk, and lands a WRITE's chunk if its bytes
+// are in the ring.
 func (t *target) take(f frame, table []byte) error {
 	a := &t.arrivals[f.place]
 	a.mu.Lock()
@@ -152,7 +153,7 @@ func (t *target) take(f frame, table []byte) error {
 	return nil
 }
 
-// land begins the copy of a WRITE's chunk to the device.
+// land starts the copy of a WRITE's chunk to the device.
 func (t *target) land(place int) error {
 	a := &t.arrivals[place]
 	if a.op != transport.Write {
@@ -161,7 +162,8 @@ func (t *target) land(place int) error {
 	return t.in.launch(place, a.region.pointer, a.pieces, a.bytes)
 }
 
-// free ends a chunk at this side: the initiator may use its place again once it is told.
+// free ends a chunk at this side. The initiator may reuse its place after it receives
+// the returned frame.
 func (t *target) free(a *arrival) frame {
 	f := a.frame
 	t.regions.release(a.region)
@@ -171,16 +173,16 @@ func (t *target) free(a *arrival) frame {
 	return f
 }
 
-// staged is told of a READ's chunk that is in the ring.
+// staged is called when a READ's chunk is in the ring.
 func (t *target) staged(place int) error {
 	f := t.free(&t.arrivals[place])
 	f.typ = frameStaged
 	return t.send(f, nil)
 }
 
-// landed is told of a WRITE's chunk that is in device memory. With the last one it
-// tells the application of the transfer, and then the initiator. A full queue of
-// notices holds back the acknowledgement, and so the initiator.
+// landed is called when a WRITE's chunk is in device memory. After the last chunk it
+// notifies the application and then the initiator. A full queue of notices delays the
+// acknowledgement and so slows the initiator.
 func (t *target) landed(place int) error {
 	f := t.free(&t.arrivals[place])
 	if t.ended[f.slot]++; t.ended[f.slot] == int(f.chunks) {

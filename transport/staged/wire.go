@@ -7,7 +7,7 @@ import (
 	"kvbench/transport"
 )
 
-// frameType says what a frame tells.
+// frameType is the kind of a frame.
 type frameType uint8
 
 const (
@@ -24,7 +24,7 @@ const (
 	maxReason = 1 << 10
 )
 
-// frame is what travels on the socket.
+// frame is one message on the socket.
 //
 //	0      1      4       8    16       20     24      32       36
 //	type   op     place   id   region   slot   bytes   chunks   follow
@@ -34,12 +34,12 @@ const (
 type frame struct {
 	typ    frameType
 	op     transport.Op
-	place  uint32 // of the chunk in both rings
+	place  uint32 // the chunk's place in both rings
 	id     uint64 // the transfer's ID
-	region uint32 // the target's
-	slot   uint32 // the initiator's place for the transfer
-	bytes  uint64 // of the transfer
-	chunks uint32 // of the transfer
+	region uint32 // the target's region
+	slot   uint32 // the initiator's slot for the transfer
+	bytes  uint64 // the transfer's bytes
+	chunks uint32 // the transfer's chunks
 	follow uint32 // ranges in the table, or bytes of the reason
 }
 
@@ -55,7 +55,7 @@ func (f frame) put(b []byte) {
 	binary.BigEndian.PutUint32(b[36:], f.follow)
 }
 
-// parseFrame reads a frame and checks what can be checked without state.
+// parseFrame reads a frame and checks everything that needs no state.
 func parseFrame(b []byte) (frame, error) {
 	f := frame{
 		typ: frameType(b[0]), op: transport.Op(b[1]),
@@ -90,8 +90,8 @@ func putPieces(b []byte, pieces []piece) {
 	}
 }
 
-// parsePieces decodes a table into pieces, checks that each lies in a region of size
-// bytes and that together they fit a chunk, and returns their sum.
+// parsePieces decodes a table into pieces and returns their sum in bytes. It checks
+// that each piece lies in a region of size bytes and that together they fit a chunk.
 func parsePieces(b []byte, pieces []piece, size int64) ([]piece, int64, error) {
 	var sum int64
 	pieces = pieces[:0]

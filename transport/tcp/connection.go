@@ -8,8 +8,8 @@ import (
 	"kvbench/transport"
 )
 
-// connection is what an initiator and a target have in common: streams, regions,
-// and one error that ends everything.
+// connection holds the streams, the regions and the first error of an initiator or a
+// target.
 type connection struct {
 	cfg     transport.Config
 	streams []*stream
@@ -20,7 +20,7 @@ type connection struct {
 	wg      sync.WaitGroup
 	closing chan struct{} // closed when the connection begins to end
 	stopped chan struct{} // closed when its goroutines have ended
-	dead    chan struct{} // closed when every outstanding transfer has been accounted for
+	dead    chan struct{} // closed once every outstanding transfer is completed
 }
 
 func newConnection(cfg transport.Config, streams []*stream) *connection {
@@ -30,7 +30,7 @@ func newConnection(cfg transport.Config, streams []*stream) *connection {
 	}
 }
 
-// run starts a goroutine whose error ends the connection.
+// run starts a goroutine. If f returns an error, the connection ends.
 func (c *connection) run(f func() error) {
 	c.wg.Go(func() {
 		if err := f(); err != nil {
@@ -49,7 +49,7 @@ func (c *connection) supervise(last func()) {
 	}()
 }
 
-// fail ends the connection for the first reason given.
+// fail ends the connection. The first error is kept.
 func (c *connection) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,14 +63,15 @@ func (c *connection) fail(err error) {
 	}
 }
 
-// Err returns why the connection ended, or nil.
+// Err returns the error that ended the connection, or nil.
 func (c *connection) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// Close implements transport.Endpoint. When it returns, no registered memory is touched any more.
+// Close implements transport.Endpoint. After it returns, registered memory is no longer
+// accessed.
 func (c *connection) Close() error {
 	c.fail(transport.ErrClosed)
 	<-c.dead
@@ -88,8 +89,8 @@ func (c *connection) Register(m transport.Memory) (transport.Region, error) {
 // Deregister implements transport.Endpoint.
 func (c *connection) Deregister(r transport.Region) error { return c.regions.deregister(r) }
 
-// moved counts the bytes that the streams have moved, as far as this side can
-// see: the kernel's acknowledged bytes are part of it where it tells.
+// moved returns the bytes that the streams have moved, as far as this side can count
+// them. On Linux the bytes that the peer's kernel acknowledged are included.
 func (c *connection) moved() int64 {
 	var n int64
 	for _, s := range c.streams {
@@ -117,7 +118,7 @@ func (c *connection) Path() transport.Path {
 	return p
 }
 
-// refusal picks the code that tells the peer why its frame was not taken.
+// refusal returns the abort code for err, and false if the peer needs none.
 func refusal(err error) (abortCode, bool) {
 	switch {
 	case errors.Is(err, transport.ErrRegion):

@@ -8,9 +8,9 @@ type cursor struct {
 	offset int64
 }
 
-// cut divides a descriptor list of total bytes into len(at)-1 parts of equal size
-// and stores where each begins, and at last the end. Descriptors of no bytes
-// move nothing and may fall to either neighbour.
+// cut divides a descriptor list of total bytes into len(at)-1 parts of equal size. It
+// stores the start of each part in at, and the end of the list in the last entry. A
+// descriptor of zero bytes moves nothing and may fall to either neighbouring part.
 func cut(descs []transport.Descriptor, total int64, at []cursor) {
 	parts := int64(len(at) - 1)
 	share, rest := total/parts, total%parts
@@ -30,8 +30,8 @@ func cut(descs []transport.Descriptor, total int64, at []cursor) {
 	at[parts] = cursor{len(descs), 0}
 }
 
-// nextRange returns the descriptor bytes at c, at most limit of them and not
-// beyond end, and moves c past them. It reports false where none are left.
+// nextRange returns the descriptor bytes at c, at most limit of them and not beyond
+// end, and moves c past them. It returns false if none are left.
 func nextRange(descs []transport.Descriptor, c *cursor, end cursor, limit int64) (transport.Descriptor, bool) {
 	for c.index < len(descs) && (c.index < end.index || c.index == end.index && c.offset < end.offset) {
 		d := descs[c.index]
@@ -60,15 +60,15 @@ type frameWriter struct {
 	head   [headerSize + maxRanges*rangeSize]byte
 }
 
-// sendPart sends the descriptors between from and to as frames made after h. With a
-// source, each frame carries its ranges' bytes from there (a WRITE); without, the
-// ranges alone (a READ request).
+// sendPart sends the descriptors between from and to as frames with header h. If source
+// is set, each frame carries the bytes of its ranges (a WRITE). If not, it carries only
+// the ranges (a READ request).
 func (w *frameWriter) sendPart(h header, descs []transport.Descriptor, from, to cursor, source []byte) error {
 	at := from
 	d, more := nextRange(descs, &at, to, maxTransferBytes)
 	for {
 		w.stream.out.reset()
-		w.stream.out.add(w.head[:1]) // holds the head's place until its length is known
+		w.stream.out.add(w.head[:1]) // reserves the header's place until its length is fixed
 		h.ranges, h.bytes = 0, 0
 		for more && h.ranges < maxRanges {
 			putRange(w.head[headerSize+rangeSize*int(h.ranges):], d.Remote, d.Length)

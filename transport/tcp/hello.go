@@ -20,7 +20,7 @@ const (
 	maxOutstanding = 1 << 16
 )
 
-// role is what the dialler of a connection is.
+// role is the role of a connection's dialler.
 type role uint8
 
 const (
@@ -28,7 +28,7 @@ const (
 	targetRole
 )
 
-// hello is the first thing that a dialler says on each of its streams.
+// hello is the first message of a dialler on each stream.
 type hello struct {
 	secret      [secretSize]byte // from the listener's address
 	conn        [secretSize]byte // the same on every stream of one connection
@@ -82,7 +82,7 @@ const (
 	helloRefused  = 2
 )
 
-// greet says hello on a dialled stream and waits for the answer.
+// greet sends the hello on a dialled stream and waits for the answer.
 func greet(c net.Conn, h hello) error {
 	if _, err := c.Write(h.encode()); err != nil {
 		return fmt.Errorf("greet the peer: %w: %w", transport.ErrPeer, err)

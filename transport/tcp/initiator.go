@@ -10,20 +10,20 @@ import (
 	"kvbench/transport"
 )
 
-// slot is the initiator's place for one outstanding transfer.
+// slot holds one outstanding transfer of the initiator.
 type slot struct {
 	transfer transport.Transfer
 	local    *region
 	bytes    int64
-	parts    int      // streams that share it
+	parts    int      // number of streams that share the transfer
 	first    int      // the stream of part 0
-	cuts     []cursor // where each part begins; one more for the end
+	cuts     []cursor // start of each part, then the end
 
 	state    atomic.Int32 // slotFree, slotPosted
 	unsent   atomic.Int32 // parts not yet handed to the kernel
-	open     atomic.Int32 // events still to come before it is delivered: see settle and readData
+	open     atomic.Int32 // events still to come before delivery: see settle and readData
 	localAt  atomic.Int64 // time.Duration of local completion
-	position []cursor     // READ: where each part's next byte goes
+	position []cursor     // READ: place of each part's next byte
 }
 
 const (
@@ -31,12 +31,12 @@ const (
 	slotPosted
 )
 
-// work is what a stream's writer is asked to send.
+// work is one job of a stream's writer.
 type work struct {
 	slot int
 	part int
-	// done marks the notice of a READ that arrived. Its fields are copies: the
-	// slot may serve another transfer by the time it is sent.
+	// done marks the notice for a READ that arrived. The other fields are copies,
+	// because the slot may hold another transfer by the time the notice is sent.
 	done   bool
 	id     uint64
 	region uint32
@@ -54,7 +54,7 @@ type initiator struct {
 	nextOne int              // stream for the next transfer that is too small to split
 }
 
-// minPart is the fewest bytes worth a stream of their own.
+// minPart is the smallest part, in bytes, that is worth a separate stream.
 const minPart = 64 << 10
 
 func newInitiator(c *connection) *initiator {
@@ -128,7 +128,7 @@ func (in *initiator) Post(t transport.Transfer) error {
 	if t.Op == transport.Write {
 		s.open.Add(1)
 	}
-	// The slot may be another's as soon as its last part is queued.
+	// The slot may be reused as soon as the last part is queued.
 	first, parts := s.first, s.parts
 	s.state.Store(slotPosted)
 	for part := range parts {
@@ -136,8 +136,8 @@ func (in *initiator) Post(t transport.Transfer) error {
 	}
 	select {
 	case <-in.stopped:
-		// The connection may have failed what was outstanding just before this
-		// transfer joined it.
+		// The connection may have failed all outstanding transfers just before this one
+		// was posted.
 		in.failOutstanding()
 	default:
 	}
@@ -178,7 +178,7 @@ func (in *initiator) Poll(done []transport.Completion) (int, error) {
 // Wait implements transport.Initiator.
 func (in *initiator) Wait(ctx context.Context) error { return in.done.Wait(ctx) }
 
-// complete ends a transfer once. It reports whether this call did.
+// complete ends a transfer once. It returns false if the transfer had already ended.
 func (in *initiator) complete(i int, c transport.Completion) bool {
 	s := &in.slots[i]
 	if !s.state.CompareAndSwap(slotPosted, slotFree) {
@@ -189,7 +189,7 @@ func (in *initiator) complete(i int, c transport.Completion) bool {
 	return true
 }
 
-// failOutstanding completes what can no longer be delivered.
+// failOutstanding completes every outstanding transfer with the connection's error.
 func (in *initiator) failOutstanding() {
 	err := in.Err()
 	for i := range in.slots {
@@ -211,8 +211,8 @@ func (in *initiator) outstanding() bool {
 	return false
 }
 
-// watch fails the connection when a transfer is outstanding and nothing has
-// moved, here or in the kernel's buffers, for the peer timeout.
+// watch fails the connection if a transfer is outstanding and no byte has moved, here
+// or in the kernel's buffers, for the peer timeout.
 func (in *initiator) watch() error {
 	every := max(in.cfg.PeerTimeout/10, 10*time.Millisecond)
 	tick := time.NewTicker(every)
@@ -234,7 +234,7 @@ func (in *initiator) watch() error {
 	}
 }
 
-// partOf returns which part of the transfer a stream carries, or -1.
+// partOf returns the index of the transfer's part that a stream carries, or -1.
 func (in *initiator) partOf(s *slot, stream int) int {
 	n := len(in.streams)
 	if part := (stream - s.first + n) % n; part < s.parts {

@@ -39,7 +39,7 @@ func (in *initiator) send(w *frameWriter, job work) error {
 		return err
 	}
 	if read {
-		return nil // the transfer may be complete, and the slot another's, by now
+		return nil // the transfer may be complete by now, and its slot reused
 	}
 	if s.unsent.Add(-1) == 0 {
 		now := transport.Now()
@@ -52,8 +52,9 @@ func (in *initiator) send(w *frameWriter, job work) error {
 	return nil
 }
 
-// settle counts one of the events that end a WRITE: each part's acknowledgement,
-// and the hand-over of the last part, which can be noted after it was answered.
+// settle counts one of the events that end a WRITE: the acknowledgement of each part,
+// and the hand-over of the last part to the kernel. The hand-over can be counted after
+// the acknowledgement of the same part.
 func (in *initiator) settle(i int) {
 	s := &in.slots[i]
 	if s.open.Add(-1) != 0 {
@@ -104,7 +105,7 @@ func (in *initiator) handle(stream int, h header) error {
 	return fmt.Errorf("frame type %d in answer to a %v: %w", h.typ, s.transfer.Op, transport.ErrProtocol)
 }
 
-// readData reads the payload of a READ into place.
+// readData reads the payload of a READ into the local region.
 func (in *initiator) readData(stream int, h header) error {
 	s := &in.slots[h.slot]
 	part := in.partOf(s, stream)

@@ -14,29 +14,29 @@ import (
 const (
 	maxBuffers = 1024 // IOV_MAX
 
-	// A stream that moves a lot between two empty (or full) sockets is limited by
-	// the copies, not by the wire. There a short spin catches the next chunk
-	// sooner than the scheduler would; on a slow link it would only burn CPU time.
+	// A stream that moves much data between two empty (or full) sockets is limited by
+	// the copies, not by the wire. Then a short spin catches the next chunk sooner than
+	// the scheduler would. On a slow link it would only burn CPU time.
 	spinBurst = 128 << 10
 	maxSpins  = 256
 )
 
-// vector is a scatter or gather list and the state of moving it. Its arrays are
-// part of it, so that moving a list allocates nothing.
+// vector is a scatter or gather list and the progress of its transfer. Its arrays are
+// fields, so that moving a list allocates nothing.
 type vector struct {
 	stream *stream
 	raw    syscall.RawConn
 	busy   bool    // as configured
-	spin   bool    // never sleep: busy, and worth it now
+	spin   bool    // never sleep: busy is set, and spinning is worth it now
 	call   uintptr // SYS_READV or SYS_WRITEV
 
 	buffers [maxBuffers]unix.Iovec
 	first   int
 	count   int
 	left    int64
-	burst   int64 // bytes moved since the socket last made us sleep
+	burst   int64 // bytes moved since the socket last made the goroutine sleep
 	err     error
-	attempt func(fd uintptr) bool // bound once: a closure a call would allocate
+	attempt func(fd uintptr) bool // bound once: a closure per call would allocate
 }
 
 func (v *vector) init(s *stream, busy bool) error {
@@ -49,7 +49,7 @@ func (v *vector) init(s *stream, busy bool) error {
 	return nil
 }
 
-// waitBusy says whether a busy stream spins for what comes next.
+// waitBusy sets whether a busy stream spins for the next bytes.
 func (v *vector) waitBusy(worthIt bool) { v.spin = v.busy && worthIt }
 
 func (v *vector) reset() { v.first, v.count, v.left = 0, 0, 0 }
@@ -57,7 +57,7 @@ func (v *vector) reset() { v.first, v.count, v.left = 0, 0, 0 }
 // full reports whether no buffer can be added.
 func (v *vector) full() bool { return v.count == maxBuffers }
 
-// add appends a buffer. The caller keeps within maxBuffers.
+// add appends a buffer. The caller must not add more than maxBuffers.
 func (v *vector) add(b []byte) {
 	if len(b) == 0 {
 		return
@@ -95,8 +95,8 @@ func (v *vector) readAll() error {
 	return v.err
 }
 
-// move transfers until nothing is left (true), or until the socket would block
-// and sleeping is better than spinning (false).
+// move transfers until nothing is left (true), or until the socket would block and
+// sleeping is better than spinning (false).
 func (v *vector) move(fd uintptr) bool {
 	spins := 0
 	for v.left > 0 {
@@ -147,7 +147,7 @@ func (v *vector) advance(n int64) {
 	}
 }
 
-// setUserTimeout bounds how long sent data may stay unacknowledged.
+// setUserTimeout limits how long sent data may stay unacknowledged.
 func setUserTimeout(conn *net.TCPConn, d time.Duration) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {

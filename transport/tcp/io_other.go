@@ -10,7 +10,7 @@ import (
 
 const maxBuffers = 1024
 
-// vector is a scatter or gather list and the state of moving it.
+// vector is a scatter or gather list and the progress of its transfer.
 type vector struct {
 	stream  *stream
 	buffers [maxBuffers][]byte
@@ -73,5 +73,5 @@ func (v *vector) moved(n int64) {
 	v.stream.progress.Add(n)
 }
 
-// setUserTimeout does nothing here: the watchdog of the initiator stands alone.
+// setUserTimeout does nothing here. Only the initiator's watchdog detects a dead peer.
 func setUserTimeout(*net.TCPConn, time.Duration) error { return nil }

@@ -13,7 +13,7 @@ import (
 	"kvbench/transport"
 )
 
-// greetTimeout is how long a dialler may take to introduce a stream.
+// greetTimeout limits the time a dialler has to send its hello.
 const greetTimeout = 5 * time.Second
 
 // listener implements transport.Listener.
@@ -93,7 +93,7 @@ func (l *listener) Close() error {
 	return err
 }
 
-// shut ends the streams that have come.
+// shut closes the streams that have arrived.
 func shut(streams []*stream) {
 	for _, s := range streams {
 		if s != nil {
@@ -102,7 +102,8 @@ func shut(streams []*stream) {
 	}
 }
 
-// introduce greets a stream, and then adds it to its connection.
+// introduce answers a stream's hello. The returned admit adds the stream to its
+// connection.
 func (l *listener) introduce(c net.Conn) (admit func(), err error) {
 	h, s, cfg, err := l.greet(c.(*net.TCPConn))
 	return func() {
@@ -131,15 +132,15 @@ func (l *listener) greet(c *net.TCPConn) (h hello, s *stream, cfg transport.Conf
 	if s, err = newStream(c, cfg); err != nil {
 		return h, nil, cfg, err
 	}
-	// The dialler may speak as soon as it has the answer, and it is silent before.
+	// The dialler may send as soon as it has the answer, so the stream is ready before.
 	if _, err := c.Write([]byte{helloAccepted}); err != nil {
 		return h, nil, cfg, err
 	}
 	return h, s, cfg, c.SetDeadline(time.Time{})
 }
 
-// join adds a stream to its connection, and hands the connection on once it is
-// whole.
+// join adds a stream to its connection, and offers the connection once all streams have
+// arrived.
 func (l *listener) join(h hello, s *stream, cfg transport.Config) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

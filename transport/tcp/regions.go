@@ -17,7 +17,7 @@ type region struct {
 	uses int // guarded by mu; -1 once deregistered
 }
 
-// acquire marks the region as in use. It reports false once deregistered.
+// acquire marks the region as in use. It returns false if the region is deregistered.
 func (r *region) acquire() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -34,7 +34,7 @@ func (r *region) release() {
 	r.mu.Unlock()
 }
 
-// regionTable is one side's registered memory. Look-ups take no lock.
+// regionTable holds the registered memory of one side. Look-ups take no lock.
 type regionTable struct {
 	mu   sync.Mutex // serializes changes
 	next uint32
@@ -82,7 +82,7 @@ func (t *regionTable) replace(change func(map[uint32]*region)) {
 	t.byID.Store(&next)
 }
 
-// get returns the region, or nil.
+// get returns the region, or nil if there is none.
 func (t *regionTable) get(id uint32) *region {
 	if m := t.byID.Load(); m != nil {
 		return (*m)[id]

@@ -6,13 +6,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelView is what the kernel says of a socket.
+// kernelView holds the kernel's counters for a socket.
 type kernelView struct {
 	unix.TCPInfo
 	sendBuffer, receiveBuffer int
 }
 
-// tcpInfo asks the kernel about the stream's socket. It returns nil once the socket is closed.
+// tcpInfo returns the kernel's counters for the stream's socket, or nil if the socket
+// is closed.
 func (s *stream) tcpInfo() *kernelView {
 	raw, err := s.conn.SyscallConn()
 	if err != nil {
@@ -34,7 +35,7 @@ func (s *stream) tcpInfo() *kernelView {
 	return &view
 }
 
-// keepStats remembers what the kernel says of the socket, which is about to be closed.
+// keepStats stores the kernel's counters of a socket that is about to be closed.
 func (s *stream) keepStats() {
 	if view := s.tcpInfo(); view != nil {
 		s.last.Store(view)
@@ -60,7 +61,7 @@ func (s *stream) kernelStats(st *StreamStats) {
 	}
 }
 
-// acknowledged returns how many bytes the peer's kernel has acknowledged.
+// acknowledged returns the number of bytes that the peer's kernel has acknowledged.
 func (s *stream) acknowledged() int64 {
 	info := s.tcpInfo()
 	if info == nil {
@@ -70,10 +71,11 @@ func (s *stream) acknowledged() int64 {
 }
 
 // tcpClose is the state of a connection that the kernel has given up: TCP_CLOSE of
-// include/net/tcp_states.h. One whose peer has closed it waits to be closed here.
+// include/net/tcp_states.h. A connection that only the peer has closed is in another
+// state.
 const tcpClose = 7
 
-// givenUp reports whether the kernel gave the connection up: after a reset, or because
+// givenUp reports whether the kernel gave up the connection, after a reset or because
 // the peer's host did not answer.
 func (s *stream) givenUp() bool {
 	info := s.tcpInfo()

@@ -2,7 +2,7 @@
 
 package tcp
 
-// kernelView is nothing that is asked for here.
+// kernelView is empty: only Linux reports these counters.
 type kernelView struct{}
 
 func (s *stream) keepStats() {}

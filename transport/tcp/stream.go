@@ -19,16 +19,16 @@ type stream struct {
 	out    vector
 	in     vector
 
-	// progress counts bytes moved either way, headers included, so that a
-	// watchdog can tell a slow peer from a dead one.
+	// progress counts bytes moved in either direction, headers included, so that a
+	// watchdog can distinguish a slow peer from a dead one.
 	progress atomic.Int64
 
 	sent, received traffic
 
-	last atomic.Pointer[kernelView] // of the socket before it was closed; nil before
+	last atomic.Pointer[kernelView] // counters of the socket when it was closed; nil before
 }
 
-// traffic counts what crossed a stream in one direction.
+// traffic counts the bytes that crossed a stream in one direction.
 type traffic struct{ payload, overhead atomic.Int64 }
 
 func (t *traffic) add(payload, overhead int64) {
@@ -36,7 +36,7 @@ func (t *traffic) add(payload, overhead int64) {
 	t.overhead.Add(overhead)
 }
 
-// newStream prepares a connected socket. It owns conn from then on.
+// newStream prepares a connected socket. It takes ownership of conn, also if it fails.
 func newStream(conn *net.TCPConn, cfg transport.Config) (*stream, error) {
 	s := &stream{conn: conn}
 	if err := tune(conn, cfg); err != nil {
@@ -54,7 +54,7 @@ func newStream(conn *net.TCPConn, cfg transport.Config) (*stream, error) {
 	return s, nil
 }
 
-// tune sets the socket options that every data stream has.
+// tune sets the socket options of a data stream.
 func tune(conn *net.TCPConn, cfg transport.Config) error {
 	if err := conn.SetNoDelay(true); err != nil {
 		return fmt.Errorf("set TCP_NODELAY: %w", err)
@@ -72,15 +72,16 @@ func tune(conn *net.TCPConn, cfg transport.Config) error {
 	return setUserTimeout(conn, cfg.PeerTimeout)
 }
 
-// shut makes reads and writes in progress return.
+// shut closes the socket. Reads and writes in progress return.
 func (s *stream) shut() {
 	s.keepStats()
 	s.closed.Store(true)
 	s.conn.Close()
 }
 
-// peerError says that the peer has gone, from what a read or write returned. The
-// kernel tells one caller why it gave a connection up, and any other that it has ended.
+// peerError wraps the error of a read or write in ErrPeer. The kernel reports a reset
+// or a timeout to one caller only, and end of file to all others: givenUp detects it
+// for them.
 func (s *stream) peerError(err error) error {
 	switch ended := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF); {
 	case ended && s.givenUp():
@@ -91,7 +92,7 @@ func (s *stream) peerError(err error) error {
 	return fmt.Errorf("%w: %w", transport.ErrPeer, err)
 }
 
-// flush writes the buffers that were added to out.
+// flush writes the buffers of out and counts them as sent.
 func (s *stream) flush(payload, overhead int64) error {
 	if err := s.out.writeAll(); err != nil {
 		return s.peerError(err)
@@ -107,7 +108,7 @@ func (s *stream) readFull(b []byte) error {
 	return s.fill(0, int64(len(b)))
 }
 
-// readHeader fills b with a frame's header, for which it may have to wait long.
+// readHeader fills b with a frame's header, which may take long to arrive.
 func (s *stream) readHeader(b []byte) error {
 	s.in.waitBusy(spareCores)
 	err := s.readFull(b)
@@ -115,11 +116,11 @@ func (s *stream) readHeader(b []byte) error {
 	return err
 }
 
-// spareCores is whether a stream that waits for work may spin for it: with few
-// cores it would take them from the streams that have some.
+// spareCores reports whether a stream that waits for work may spin. With few cores,
+// spinning would take them from the streams that have work.
 var spareCores = runtime.NumCPU() >= 4
 
-// fill reads the buffers that were added to in.
+// fill fills the buffers of in and counts them as received.
 func (s *stream) fill(payload, overhead int64) error {
 	if err := s.in.readAll(); err != nil {
 		return s.peerError(err)
@@ -128,7 +129,7 @@ func (s *stream) fill(payload, overhead int64) error {
 	return nil
 }
 
-// sendControl sends a frame that is only a header. buf holds headerSize bytes.
+// sendControl sends a frame that is only a header. buf must hold headerSize bytes.
 func (s *stream) sendControl(h header, buf []byte) error {
 	h.put(buf)
 	s.out.reset()

@@ -12,7 +12,7 @@ import (
 // target implements transport.Target.
 type target struct {
 	*connection
-	shares  []share // one a slot of the initiator
+	shares  []share // one for each slot of the initiator
 	notices chan transport.Notice
 }
 
@@ -52,13 +52,13 @@ func (t *target) Notifications(ctx context.Context, notices []transport.Notice) 
 	return transport.TakeNotices(ctx, notices, t.notices, t.dead, func() error { return transport.Ended(t.Err()) })
 }
 
-// serve is the goroutine of one stream: it reads frames and answers them.
+// serve is the goroutine of one stream. It reads frames and answers them.
 func (t *target) serve(s *stream) error {
 	var head [headerSize + maxRanges*rangeSize]byte
 	for {
 		if err := t.serveFrame(s, head[:]); err != nil {
 			if code, ok := refusal(err); ok {
-				// The peer learns the reason if it still listens; either way it is over.
+				// Best effort: the connection ends whether or not the peer still reads.
 				_ = s.sendControl(header{typ: frameAbort, slot: uint32(code)}, head[:])
 			}
 			return err
@@ -89,7 +89,8 @@ func (t *target) serveFrame(s *stream, buf []byte) error {
 		return fmt.Errorf("region %d: %w", h.region, transport.ErrRegion)
 	}
 	err = t.moveFrame(s, h, buf, r.mem)
-	// Before the notice: whoever gets it may deregister the region.
+	// Release before the notice is sent, because its receiver may deregister the
+	// region.
 	r.release()
 	if err != nil || h.typ == frameReadReq {
 		return err
@@ -116,8 +117,8 @@ func (t *target) moveFrame(s *stream, h header, buf, mem []byte) error {
 	return s.fill(int64(h.bytes), 0)
 }
 
-// acknowledge counts a WRITE's frame that is in place and, with the last of a
-// stream's share, tells the application and then the initiator.
+// acknowledge counts a WRITE's frame that is in place. After the last frame of the
+// stream's share it notifies the application and then acknowledges to the initiator.
 func (t *target) acknowledge(s *stream, h header, buf []byte) error {
 	t.shares[h.slot].bytes.Add(int64(h.bytes))
 	if !h.last() {
@@ -131,8 +132,8 @@ func (t *target) acknowledge(s *stream, h header, buf []byte) error {
 
 // answer sends the payload of a READ's ranges.
 func (t *target) answer(s *stream, h header, buf, table, mem []byte) error {
-	// The table lies behind the header in buf, so the answer's header can take
-	// the request's place.
+	// The table follows the header in buf, so the answer's header can overwrite the
+	// request's header.
 	data := header{typ: frameReadData, flags: h.flags, parts: h.parts, id: h.id, region: h.region, slot: h.slot, bytes: h.bytes}
 	data.put(buf)
 	s.out.reset()
@@ -149,8 +150,8 @@ func gather(v *vector, table, mem []byte) {
 	}
 }
 
-// notify counts one ended part and, with the last, tells the application. A full
-// queue of notices holds back the acknowledgement, and so the initiator.
+// notify counts one ended part and queues a notice after the last. A full queue of
+// notices delays the acknowledgement and so slows the initiator.
 func (t *target) notify(h header, op transport.Op, bytes int64) error {
 	share := &t.shares[h.slot]
 	if share.parts.Add(1) < int32(h.parts) {

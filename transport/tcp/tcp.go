@@ -24,7 +24,7 @@ func New() Transport { return Transport{} }
 // Name implements transport.Transport.
 func (Transport) Name() string { return "tcp" }
 
-// Probe implements transport.Transport. TCP is always there.
+// Probe implements transport.Transport. TCP is always available.
 func (Transport) Probe(context.Context) error { return nil }
 
 // Capabilities implements transport.Transport.
@@ -96,8 +96,8 @@ func dial(ctx context.Context, to transport.Address, cfg transport.Config, as ro
 	return c, nil
 }
 
-// checkDevice fails where data at a local address does not travel over the device
-// that was asked for.
+// checkDevice returns ErrUnavailable if data at a local address does not travel over
+// the wanted device.
 func checkDevice(want string, local net.Addr) error {
 	if want == "" {
 		return nil

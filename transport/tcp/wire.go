@@ -7,19 +7,19 @@ import (
 	"kvbench/transport"
 )
 
-// frameType says what a frame carries.
+// frameType is the kind of a frame.
 type frameType uint8
 
 const (
 	frameWrite    frameType = iota + 1 // ranges of the target's region, then their payload
 	frameReadReq                       // ranges of the target's region to send
-	frameReadData                      // payload of ranges asked for, in their order
-	frameAck                           // this stream's share of a WRITE is in place
-	frameDone                          // this stream's share of a READ has arrived
-	frameAbort                         // the sender gives up on the connection; slot holds an abortCode
+	frameReadData                      // payload of the requested ranges, in their order
+	frameAck                           // the sender's share of a WRITE on this stream is in place
+	frameDone                          // the initiator's share of a READ on this stream has arrived
+	frameAbort                         // the sender ends the connection; slot holds an abortCode
 )
 
-// abortCode says why a peer gave up.
+// abortCode is the reason why a peer ended the connection.
 type abortCode uint32
 
 const (
@@ -42,8 +42,8 @@ const (
 	headerSize = 32
 	rangeSize  = 16
 
-	// maxRanges bounds the ranges of one frame, so that a frame's header, table
-	// and ranges fit the 1024 buffers of one writev.
+	// maxRanges is the most ranges of one frame, so that a frame's header with its
+	// table and its ranges fit the 1024 buffers of one writev.
 	maxRanges = 1023
 
 	flagLast = 1 // last frame of this stream's share of a transfer
@@ -61,7 +61,7 @@ type header struct {
 	ranges uint32 // entries in the table that follows
 	id     uint64 // the transfer's ID
 	region uint32 // the target's region
-	slot   uint32 // the initiator's place for the transfer, echoed by the target
+	slot   uint32 // the initiator's slot for the transfer, echoed by the target
 	bytes  uint64 // payload of this frame
 }
 
@@ -78,7 +78,7 @@ func (h header) put(b []byte) {
 	binary.BigEndian.PutUint64(b[24:], h.bytes)
 }
 
-// parseHeader reads a frame header and checks what can be checked without state.
+// parseHeader reads a frame header and checks everything that needs no state.
 func parseHeader(b []byte) (header, error) {
 	_ = b[headerSize-1]
 	h := header{
@@ -113,8 +113,8 @@ func putRange(b []byte, offset, length int64) {
 	binary.BigEndian.PutUint64(b[8:], uint64(length))
 }
 
-// checkRanges reads the range table of h from b and checks that every range lies
-// in a region of size bytes and that they sum to the frame's payload.
+// checkRanges reads the range table of h from b. It checks that every range lies in a
+// region of size bytes and that the lengths sum to the frame's payload.
 func checkRanges(h header, b []byte, size int64) error {
 	var sum uint64
 	for i := range int(h.ranges) {
@@ -122,7 +122,7 @@ func checkRanges(h header, b []byte, size int64) error {
 		if off > uint64(size) || length > uint64(size)-off {
 			return fmt.Errorf("range %d: %d bytes at offset %d of a region of %d: %w", i, length, off, size, transport.ErrBounds)
 		}
-		sum += length // at most maxRanges times size: cannot wrap
+		sum += length // at most maxRanges times size, so it cannot wrap
 	}
 	if sum != h.bytes {
 		return fmt.Errorf("frame of %d bytes whose ranges sum to %d: %w", h.bytes, sum, transport.ErrProtocol)

@@ -24,7 +24,7 @@ func (k *check) full(long, short int) int {
 	return short
 }
 
-// bodies are the cases that run for every operation that the transport has.
+// bodies lists the cases that run for every operation of the transport.
 var bodies = []struct {
 	name string
 	body func(*check)
@@ -121,7 +121,7 @@ func testSizes(k *check) {
 	moveSizes(k, large)
 }
 
-// moveSizes moves transfers of growing sizes between regions that the last one fits.
+// moveSizes moves transfers of growing sizes between regions that fit the last one.
 func moveSizes(k *check, sizes []int) {
 	if len(sizes) == 0 {
 		return
@@ -199,11 +199,11 @@ func testOutstanding(k *check) {
 	p.quiet()
 }
 
-// probe is what quiet moves.
+// probe is the descriptor that quiet moves.
 var probe = transport.Descriptor{Length: 1}
 
-// quiet complains about completions that nothing was posted for: such a one would come
-// before the completion of a transfer that is posted now.
+// quiet reports an error for a completion without a post. Such a completion would come
+// before the completion of the transfer that quiet posts.
 func (p *pair) quiet() {
 	t := p.transfer(probe)
 	p.post(t)
@@ -232,7 +232,7 @@ func testQueueFull(k *check) {
 		p.errorf("Post of one too many: got error %v, want ErrQueueFull", err)
 	}
 	p.await(outstanding)
-	p.notices(outstanding) // an undrained target may hold its initiator back
+	p.notices(outstanding) // with notices waiting, a target may delay its initiator
 	if full {
 		p.post(p.transfer(transport.Descriptor{Length: 1}))
 		p.await(1)
@@ -251,7 +251,7 @@ func testBackToBack(k *check) {
 
 func testSourceReuse(k *check) {
 	if k.op != transport.Write {
-		return // a READ's source belongs to the target until the notice
+		return // the target must not reuse a READ's source before the notice
 	}
 	size := k.full(3<<20+1, 1<<20+1)
 	p := k.connect(size)
@@ -294,8 +294,9 @@ func testReportLocal(k *check) {
 	p.quiet()
 }
 
-// testPostDuringWait has a transfer end a Wait that was there before it. Wait may also be
-// called late and find the transfer posted, which must do too: the pause makes that rare.
+// testPostDuringWait ends a Wait with a transfer that is posted during it. If Wait
+// starts late, it finds the transfer posted, which must work too. The pause makes that
+// rare.
 func testPostDuringWait(k *check) {
 	p := k.connect(4096)
 	for range 20 {
@@ -422,7 +423,7 @@ func testDeregisterAtTarget(k *check) {
 	want := p.destination().bytes()
 	p.source().write(noise(1<<16, 99), 0)
 	if err := p.initiator.Post(p.transfer(transport.Descriptor{Length: 1 << 16})); err != nil {
-		return // refused at once, which is as good
+		return // an immediate refusal is also correct
 	}
 	c := p.await(1)[0]
 	if c.Err == nil {
@@ -576,7 +577,7 @@ func testCancel(k *check) {
 			return err
 		}},
 	} {
-		// Once it ends while the call waits, and once it has ended before.
+		// The first call waits when the context ends. The second gets an ended context.
 		ctx, cancel := context.WithTimeout(k.ctx, 5*time.Millisecond)
 		k.wants(c.call(ctx), context.DeadlineExceeded, c.name)
 		k.wants(c.call(ctx), context.DeadlineExceeded, c.name+" and an ended context")
@@ -587,7 +588,7 @@ func testCancel(k *check) {
 	if _, err := k.Dialer.Dial(ended, l.Address(), k.Config); err == nil {
 		k.errorf("Dial with an ended context succeeded")
 	}
-	p.move(transport.Descriptor{Length: 4096}) // no harm done
+	p.move(transport.Descriptor{Length: 4096}) // the connection still works
 }
 
 func testConnections(k *check) {
@@ -632,7 +633,8 @@ func testIdentity(k *check) {
 func testListenerClosed(k *check) {
 	l := k.listen()
 	addr := l.Address()
-	// Closed while the call waits, or before it if this goroutine is held up: both must do.
+	// The listener closes while the call waits, or before it if this goroutine is slow.
+	// Both must work.
 	time.AfterFunc(10*time.Millisecond, func() { l.Close() })
 	_, err := l.AcceptTarget(k.ctx)
 	k.wants(err, transport.ErrClosed, "AcceptTarget of a listener that closes")

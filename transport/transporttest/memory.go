@@ -41,8 +41,8 @@ type buffer struct {
 	once sync.Once
 }
 
-// alloc makes a side's memory with content. It is freed after the case's connections are
-// closed, or by free.
+// alloc allocates a side's memory and fills it with content. The memory is freed after
+// the case's connections are closed, or by free.
 func (k *check) alloc(from Allocator, content []byte) *buffer {
 	b, err := from(len(content))
 	k.must(err, "allocate memory for the case")

@@ -94,7 +94,7 @@ func (p *pair) share(r transport.Region) transport.RemoteRegion {
 	return remote[0]
 }
 
-// transfer makes a transfer over the pair's regions with a new ID.
+// transfer returns a transfer over the pair's regions with a new ID.
 func (p *pair) transfer(descs ...transport.Descriptor) transport.Transfer {
 	p.lastID++
 	return transport.Transfer{ID: p.lastID<<32 | 7, Op: p.op, Local: p.localRegion, Remote: p.remoteRegion, Descriptors: descs}
@@ -103,8 +103,9 @@ func (p *pair) transfer(descs ...transport.Descriptor) transport.Transfer {
 // post posts and expects no error.
 func (p *pair) post(t transport.Transfer) { p.must(p.initiator.Post(t), "Post") }
 
-// await polls until n transfers have ended and returns every completion in order. The case
-// ends if there are more: then bytes may be under way whose completion seems to be there.
+// await polls until n transfers have ended and returns every completion in order. If
+// there are more, it ends the case, because bytes may then be in flight after their
+// completion.
 func (p *pair) await(n int) []transport.Completion {
 	var all []transport.Completion
 	var buf [8]transport.Completion
@@ -159,8 +160,8 @@ func (p *pair) destination() *buffer {
 	return p.remote
 }
 
-// expect returns the destination's content after the descriptors' move, given the current
-// content of both sides.
+// expect returns the destination's content after the transfer of the descriptors, given
+// the current content of both sides.
 func (p *pair) expect(descs []transport.Descriptor) []byte {
 	want, source := p.destination().bytes(), p.source().bytes()
 	for _, d := range descs {
@@ -188,7 +189,7 @@ func (p *pair) move(descs ...transport.Descriptor) {
 	if c.ID != t.ID {
 		p.fatalf("completion %+v, where transfer %#x alone was outstanding", c, t.ID)
 	}
-	// Straight after the completion, with nothing in between to hide behind.
+	// Read straight after the completion, so that late bytes are detected.
 	if got := p.destination().bytes(); xxh3.Hash(got) != sum {
 		p.errorf("%v of %d bytes in %d descriptors: %s", p.op, size, len(descs), firstDifference(got, want))
 	}

@@ -39,8 +39,8 @@ type Subject struct {
 	Config transport.Config
 	// Require is the subject's name in KVBENCH_REQUIRE. Empty means the listener's name.
 	Require string
-	// Patience is the longest that one case may take before it is taken to hang. 0 means
-	// two minutes, a hundred times what a case takes on a busy machine.
+	// Patience is the longest that one case may take before it counts as hung. 0 means
+	// two minutes, a hundred times the duration of a case on a busy machine.
 	Patience time.Duration
 }
 
@@ -133,7 +133,7 @@ func (c testCase) run(s Subject) []string {
 		c.body(k)
 	}()
 	if !k.ended(done, s.Patience+time.Second) {
-		// The end of what it waits for may end it.
+		// Closing the connections may end the case.
 		go k.closeAll()
 		k.ended(done, s.Patience)
 	}
@@ -142,7 +142,8 @@ func (c testCase) run(s Subject) []string {
 	return k.messages
 }
 
-// ended waits for a case, and complains if it takes longer than patience.
+// ended waits for a case. If it takes longer than patience, ended reports an error and
+// returns false.
 func (k *check) ended(done <-chan struct{}, patience time.Duration) bool {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -156,7 +157,7 @@ func (k *check) ended(done <-chan struct{}, patience time.Duration) bool {
 	}
 }
 
-// check is what a case has: the subject, and a place for complaints.
+// check is the context of one case: the subject and the messages of its failures.
 type check struct {
 	Subject
 	permutation
@@ -196,8 +197,8 @@ func (k *check) wants(err, want error, doing string) {
 	}
 }
 
-// cleanup has f called at the end of the case, and of a case that hangs from another
-// goroutine.
+// cleanup registers f for the end of the case. If the case hangs, another goroutine
+// calls f.
 func (k *check) cleanup(f func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -206,7 +207,7 @@ func (k *check) cleanup(f func()) {
 
 func (k *check) cleanUp() {
 	for _, f := range k.frees {
-		defer f() // last first, and all of them even if one ends the goroutine
+		defer f() // last first; defer runs all of them even if one ends the goroutine
 	}
 	k.closeAll()
 }

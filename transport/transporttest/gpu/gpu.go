@@ -7,12 +7,12 @@ import (
 	"kvbench/transport/transporttest"
 )
 
-// before is the part of each allocation that lies before the memory of a case, so that
-// a transport which forgets the offset is seen.
+// before is the number of bytes of each allocation that lie before the memory of a
+// case, so that a transport that ignores the offset fails.
 const before = 4096 + 512
 
-// Memory is the suite's Allocator on a CUDA device, by its ordinal. The method of
-// cudadrv's Context that allocates says which kind of memory it is.
+// Memory returns an Allocator on a CUDA device, given by its ordinal. alloc is a method
+// of cudadrv.Context and selects the kind of memory.
 func Memory(device int, alloc func(*cudadrv.Context, int64) (*cudadrv.Buffer, error)) transporttest.Allocator {
 	return func(size int) (transporttest.Buffer, error) {
 		d, err := cudadrv.Open()

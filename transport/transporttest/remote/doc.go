@@ -1,9 +1,9 @@
-// Package remote lets the conformance suite run between two processes: for
-// transports whose sides cannot live in one, and to see that nothing but the
-// transport joins them. Serve runs a transport in a child process, and the
-// Transport that Start returns stands for it in the test's process.
+// Package remote runs the conformance suite between two processes: for transports that
+// need two, and to show that only the transport connects the sides. Serve runs a
+// transport in a child process. Start returns a Transport that forwards the calls of
+// the test's process to the child.
 //
-// Everything goes over the child's stdin and stdout, one call after the other for
-// each endpoint, as the contract has it. The deadline of a context goes along; an
-// earlier cancellation does not.
+// Calls go over the child's stdin and stdout, one at a time for each endpoint, as the
+// contract requires. A call carries the deadline of its context. An earlier
+// cancellation is not forwarded.
 package remote

@@ -13,11 +13,11 @@ import (
 	"kvbench/transport"
 )
 
-// Request is one call: its receiver, by the number that the child gave it, and
-// the arguments that it has.
+// Request is one call: the receiver, as the number that the child gave it, and the
+// arguments.
 type Request struct {
 	Object   uint64
-	Deadline time.Duration // from now; 0 is none
+	Deadline time.Duration // from now; 0 means none
 
 	Config   transport.Config
 	Address  transport.Address
@@ -26,12 +26,12 @@ type Request struct {
 	Regions  []transport.Region
 	Ad       transport.Advertisement
 	Transfer transport.Transfer
-	Count    int // completions or notices wanted, or bytes
+	Count    int // number of completions, notices or bytes to return
 	Offset   int64
 	Bytes    []byte
 }
 
-// Response is what a call returned.
+// Response holds the results of a call.
 type Response struct {
 	Failure *Failure
 
@@ -45,13 +45,13 @@ type Response struct {
 	Remote       []transport.RemoteRegion
 	Ad           transport.Advertisement
 	Completions  []transport.Completion
-	Failures     []Failure // of the completions; of those that succeeded without text
+	Failures     []Failure // errors of the completions; without text if they succeeded
 	Notices      []transport.Notice
 	Path         []byte // JSON
 	Bytes        []byte
 }
 
-// sentinels are the errors that a Failure keeps its likeness to.
+// sentinels lists the errors that errors.Is still finds in a Failure.
 var sentinels = []error{
 	transport.ErrUnavailable, transport.ErrUnsupported, transport.ErrClosed, transport.ErrPeer, transport.ErrDevice, transport.ErrLocal, transport.ErrProtocol,
 	transport.ErrQueueFull, transport.ErrRegion, transport.ErrBounds, transport.ErrBusy,
@@ -61,10 +61,10 @@ var sentinels = []error{
 // Failure is an error of the other process.
 type Failure struct {
 	Text  string
-	Kinds []int // places in sentinels
+	Kinds []int // indexes in sentinels
 }
 
-// failure makes a Failure of an error; nil stays nil.
+// failure returns err as a Failure; nil stays nil.
 func failure(err error) *Failure {
 	if err == nil {
 		return nil
@@ -86,7 +86,7 @@ func (f *Failure) Is(target error) bool {
 	return i >= 0 && slices.Contains(f.Kinds, i)
 }
 
-// err is f as an error; nil stays nil.
+// err returns f as an error; nil stays nil.
 func (f *Failure) err() error {
 	if f == nil {
 		return nil
@@ -94,10 +94,10 @@ func (f *Failure) err() error {
 	return f
 }
 
-// epoch returns what the system's monotonic clock showed, in nanoseconds, when
-// this process's transport.Now was 0. The two clocks are read several times, and
-// the reading that was interrupted least counts: its error is less than half the
-// time it took, which is below a microsecond.
+// epoch returns the system's monotonic clock, in nanoseconds, when this process's
+// transport.Now was 0. It reads both clocks several times and uses the shortest
+// reading. The error is less than half of that reading's duration, which is below a
+// microsecond.
 func epoch() (at int64, err error) {
 	best := time.Duration(math.MaxInt64)
 	for range 100 {

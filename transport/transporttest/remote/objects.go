@@ -7,7 +7,7 @@ import (
 	"kvbench/transport"
 )
 
-// remoteObject is something that lives in the child.
+// remoteObject is an object in the child.
 type remoteObject struct {
 	t  *Transport
 	id uint64
@@ -64,8 +64,8 @@ func (e endpoint) Deregister(r transport.Region) error {
 	return err
 }
 
-// Path has no error to return: one is named in the lane's place, where the suite
-// and a reader see it.
+// Path returns an error in Details and leaves the lane empty, because the suite and a
+// reader notice that.
 func (e endpoint) Path() (p transport.Path) {
 	out, err := e.call("Path", Request{})
 	if err == nil {

@@ -19,7 +19,8 @@ type Transport struct {
 	cmd    *exec.Cmd
 	name   string
 	can    transport.Capabilities
-	// ahead is what to add to a time of the child's clock to have it on this one's.
+	// ahead is added to a time of the child's clock to convert it to this process's
+	// clock.
 	ahead time.Duration
 }
 
@@ -56,10 +57,10 @@ func (t *Transport) Close() error {
 	return errors.Join(t.client.Close(), t.cmd.Wait())
 }
 
-// Process is the child, to be stopped or ended without warning.
+// Process returns the child, for tests that stop or kill it.
 func (t *Transport) Process() *os.Process { return t.cmd.Process }
 
-// call calls a method of the child's.
+// call calls a method of the child.
 func (t *Transport) call(method string, in Request) (Response, error) {
 	var out Response
 	if err := t.client.Call("Child."+method, in, &out); err != nil {
@@ -68,7 +69,7 @@ func (t *Transport) call(method string, in Request) (Response, error) {
 	return out, out.Failure.err()
 }
 
-// callWithin gives a call the context's deadline.
+// callWithin calls a method of the child with the context's deadline.
 func (t *Transport) callWithin(ctx context.Context, method string, in Request) (Response, error) {
 	if err := ctx.Err(); err != nil {
 		return Response{}, err
@@ -118,7 +119,7 @@ func (t *Transport) DialTarget(ctx context.Context, addr transport.Address, cfg 
 	return &target{endpoint{remoteObject{t, out.Object}}}, nil
 }
 
-// Alloc is the Allocator of the child's memory.
+// Alloc is an Allocator of the child's memory.
 func (t *Transport) Alloc(size int) (transporttest.Buffer, error) {
 	out, err := t.call("Alloc", Request{Count: size})
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"kvbench/transport/transporttest"
 )
 
-// Serve answers the calls that arrive on stdin until it ends. It is what the child
-// process runs.
+// Serve answers the calls that arrive on stdin until it ends. The child process runs
+// it.
 func Serve(t transport.Transport, alloc transporttest.Allocator) error {
 	s := rpc.NewServer()
 	if err := s.RegisterName("Child", &Child{transport: t, alloc: alloc, objects: make(map[uint64]any)}); err != nil {
@@ -31,7 +31,7 @@ type stdio struct {
 	io.WriteCloser
 }
 
-// Child is the service. Its methods have the form that net/rpc asks for; an error
+// Child is the service. Its methods have the form that net/rpc requires. An error
 // travels in the response.
 type Child struct {
 	transport transport.Transport
@@ -42,7 +42,7 @@ type Child struct {
 	objects map[uint64]any
 }
 
-// add numbers an object, unless there is an error in its place.
+// add numbers an object, unless err is set.
 func (c *Child) add(out *Response, object any, err error) error {
 	if out.Failure = failure(err); err != nil {
 		return nil
@@ -55,7 +55,7 @@ func (c *Child) add(out *Response, object any, err error) error {
 	return nil
 }
 
-// object returns the receiver of a call. A wrong one is a mistake of this package.
+// object returns the receiver of a call. A wrong number is a bug in this package.
 func object[T any](c *Child, in Request) T {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,7 +73,7 @@ func (in Request) context() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), in.Deadline)
 }
 
-// Identify says what the transport is.
+// Identify returns the transport's name and capabilities, and this process's epoch.
 func (c *Child) Identify(_ Request, out *Response) (err error) {
 	out.Name, out.Capabilities = c.transport.Name(), c.transport.Capabilities()
 	out.Epoch, err = epoch()
@@ -148,8 +148,8 @@ func (c *Child) Register(in Request, out *Response) error {
 	return nil
 }
 
-// hostMemory is this process's memory in place of the description that came, which
-// has its number as address.
+// hostMemory returns this process's memory for a description from the other process.
+// The description holds the buffer's number as its address.
 func (c *Child) hostMemory(in Request) transport.Memory {
 	if in.Memory.Pointer == 0 {
 		return in.Memory
@@ -190,7 +190,7 @@ func (c *Child) Poll(in Request, out *Response) error {
 	for _, d := range done[:n] {
 		var f Failure
 		if d.Err != nil {
-			f, d.Err = *failure(d.Err), nil // gob knows no interfaces
+			f, d.Err = *failure(d.Err), nil // gob does not encode interfaces
 		}
 		out.Failures = append(out.Failures, f)
 		out.Completions = append(out.Completions, d)
@@ -225,7 +225,7 @@ func (c *Child) Notifications(in Request, out *Response) error {
 	return nil
 }
 
-// Alloc makes memory.
+// Alloc allocates memory.
 func (c *Child) Alloc(in Request, out *Response) error {
 	b, err := c.alloc(in.Count)
 	if err == nil {
@@ -252,7 +252,7 @@ func (c *Child) WriteAt(in Request, out *Response) error {
 	return nil
 }
 
-// Free gives memory back.
+// Free frees memory.
 func (c *Child) Free(in Request, out *Response) error {
 	out.Failure = failure(object[transporttest.Buffer](c, in).Free())
 	return nil
