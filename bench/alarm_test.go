@@ -10,6 +10,20 @@ import (
 	"kvbench/transport"
 )
 
+// TestAlarmIsNotEarly covers waits that sleep, only spin, or have nothing left to wait for:
+// each ends after its time, and is said to be late by no more than has passed since.
+func TestAlarmIsNotEarly(t *testing.T) {
+	var a alarm
+	defer a.close()
+	for _, wait := range []time.Duration{25 * time.Millisecond, time.Millisecond, spinFor / 2, 0, -time.Millisecond} {
+		at := transport.Now() + wait
+		late, err := a.until(t.Context(), at)
+		if since := transport.Now() - at; err != nil || late < 0 || late > since {
+			t.Errorf("a wait of %v ended %v late, %v after its time: %v", wait, late, since, err)
+		}
+	}
+}
+
 // TestAlarmHeedsContext: a wait ends with its context, whether it is long or the next of
 // many short ones.
 func TestAlarmHeedsContext(t *testing.T) {

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"context"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -10,11 +9,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"kvbench/internal/control"
-	"kvbench/internal/hostinfo"
 	"kvbench/transport"
 	"kvbench/transport/mem"
 )
@@ -22,29 +19,24 @@ import (
 // TestStandstill: a stopped producer keeps its connections open, and yet does not occupy
 // the consumer for ever. Once it goes on, it receives the reason. The time is virtual.
 func TestStandstill(t *testing.T) {
-	hostinfo.CopyRate() // measured once, and not in virtual time
 	for _, direction := range directions {
 		t.Run(string(direction), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				over := mem.New()
+			inVirtualTime(t, func(t *testing.T) {
 				var mu sync.Mutex
 				var log strings.Builder
-				c := &Consumer{Transports: []transport.Transport{over}, Host: noHost, Log: func(format string, args ...any) {
-					mu.Lock()
-					defer mu.Unlock()
-					fmt.Fprintf(&log, format+"\n", args...)
-				}}
-				ctx, cancel := context.WithCancel(t.Context())
-				l := pipes{make(chan net.Conn), ctx}
-				served := make(chan error, 1)
-				go func() { served <- c.Serve(ctx, l, false) }()
-
-				still := l.producer(t, over, direction)
+				b := newVirtualBed(t, mem.New(), func(c *Consumer) {
+					c.Log = func(format string, args ...any) {
+						mu.Lock()
+						defer mu.Unlock()
+						fmt.Fprintf(&log, format+"\n", args...)
+					}
+				})
+				still := b.puppet(direction)
 				defer still.Close()
 				start := time.Now()
 				// From here on it does nothing. Its last message is just in: 20 s later the
 				// consumer gives it up.
-				other := l.producer(t, over, direction)
+				other := b.puppet(direction)
 				defer other.Close()
 				if waited := time.Since(start); waited < 20*time.Second || waited > 21*time.Second {
 					t.Errorf("the next producer was served after %v, want 20 s", waited)
@@ -68,73 +60,9 @@ func TestStandstill(t *testing.T) {
 						break
 					}
 				}
-				cancel()
-				other.Close()
-				still.Close()
-				<-served
 			})
 		})
 	}
-}
-
-// pipes is a listener whose connections are in memory.
-type pipes struct {
-	accept chan net.Conn
-	ctx    context.Context
-}
-
-func (l pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.accept:
-		return c, nil
-	case <-l.ctx.Done():
-		return nil, net.ErrClosed
-	}
-}
-
-func (pipes) Close() error   { return nil }
-func (pipes) Addr() net.Addr { return pipeAddr }
-
-var pipeAddr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9400}
-
-// addressed is a connection in memory with the address of a TCP connection.
-type addressed struct{ net.Conn }
-
-func (addressed) LocalAddr() net.Addr  { return pipeAddr }
-func (addressed) RemoteAddr() net.Addr { return pipeAddr }
-
-// buffered returns the ends of a connection that stores the bytes sent to b until they are
-// read, as a kernel does for a stopped process.
-func buffered(t *testing.T) (a, b net.Conn) {
-	a, far := net.Pipe()
-	near, b := net.Pipe()
-	go func() {
-		defer far.Close()
-		io.Copy(far, near)
-	}()
-	queue := make(chan []byte, 1024)
-	go func() {
-		defer close(queue)
-		for {
-			buf := make([]byte, 4096)
-			n, err := far.Read(buf)
-			if n > 0 {
-				queue <- buf[:n]
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	go func() {
-		defer near.Close()
-		for b := range queue {
-			if _, err := near.Write(b); err != nil {
-				return
-			}
-		}
-	}()
-	return a, b
 }
 
 // puppet is a producer that does nothing but execute its methods: it sends no heartbeats.
@@ -187,14 +115,17 @@ func (p *puppet) expect(t *testing.T, kind string, v any) {
 	}
 }
 
-// producer connects a producer until it could begin its first phase. While the consumer
+// puppet connects a producer until it could begin its first phase. While the consumer
 // refuses because it serves another, it tries again.
-func (l pipes) producer(t *testing.T, over transport.Transport, direction Direction) *puppet {
+func (b *bed) puppet(direction Direction) *puppet {
+	t, over := b.t, b.transports[0]
 	t.Helper()
 	for {
-		a, b := buffered(t)
-		l.accept <- addressed{a}
-		p := &puppet{Conn: b}
+		c, err := b.dial(t.Context(), "tcp", b.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &puppet{Conn: c}
 		p.send(t, "hello", map[string]any{"magic": "kvbench-control", "version": control.Version, "nonce": make([]byte, 32)})
 		p.expect(t, "hello", nil)
 		p.send(t, "proof", struct{}{})

@@ -39,6 +39,7 @@ func planSpecs(t testing.TB) []Spec {
 }
 
 func TestPlans(t *testing.T) {
+	t.Parallel()
 	for _, s := range planSpecs(t) {
 		checkPlans(t, s)
 	}
@@ -157,6 +158,7 @@ func checkApart(t testing.TB, s Spec, pieces []Piece, size int64, at func(Piece)
 // layer, part, token, head and byte each of its bytes is, copies by the plan, and
 // looks for the same labels where the destination's layout has them.
 func TestPlansMoveWhatTheySay(t *testing.T) {
+	t.Parallel()
 	for i, s := range planSpecs(t) {
 		if s.Format.code == codeRatio { // a stream has no heads to label
 			continue

@@ -54,11 +54,13 @@ func meet(t *testing.T, producer, consumer Options) (p, c *Conn, errP, errC erro
 	return p, r.c, errP, r.err
 }
 
+// TestHandshake covers both sides of a handshake over loopback, and in virtual time, in which
+// it takes none: whatever one side does not like, neither waits for the other to give up.
 func TestHandshake(t *testing.T) {
-	serverTLS, clientTLS := testTLS(t)
 	for _, c := range []struct {
 		name               string
 		producer, consumer Options
+		tlsP, tlsC         bool
 		want               string // in the producer's error; empty succeeds
 		refused            bool
 	}{
@@ -67,13 +69,21 @@ func TestHandshake(t *testing.T) {
 		{name: "wrong token", producer: Options{Token: "a"}, consumer: Options{Token: "b"}, want: "wrong token", refused: true},
 		{name: "token missing", consumer: Options{Token: "b"}, want: "asks for a token", refused: true},
 		{name: "token not wanted", producer: Options{Token: "a"}, want: "asks for no token", refused: true},
-		{name: "TLS", producer: Options{Token: "a", TLS: clientTLS}, consumer: Options{Token: "a", TLS: serverTLS}},
-		{name: "TLS, wrong token", producer: Options{Token: "a", TLS: clientTLS}, consumer: Options{Token: "b", TLS: serverTLS}, want: "wrong token", refused: true},
-		{name: "TLS at the consumer only", producer: Options{Token: "a"}, consumer: Options{Token: "a", TLS: serverTLS}, want: "TLS"},
-		{name: "TLS at the producer only", producer: Options{Token: "a", TLS: clientTLS}, consumer: Options{Token: "a"}, want: "TLS"},
+		{name: "TLS", producer: Options{Token: "a"}, consumer: Options{Token: "a"}, tlsP: true, tlsC: true},
+		{name: "TLS, wrong token", producer: Options{Token: "a"}, consumer: Options{Token: "b"}, tlsP: true, tlsC: true, want: "wrong token", refused: true},
+		{name: "TLS at the consumer only", producer: Options{Token: "a"}, consumer: Options{Token: "a"}, tlsC: true, want: "TLS"},
+		{name: "TLS at the producer only", producer: Options{Token: "a"}, consumer: Options{Token: "a"}, tlsP: true, want: "TLS"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			p, q, err, errC := meet(t, c.producer, c.consumer)
+		shake := func(t *testing.T, meet func(t *testing.T, producer, consumer Options) (p, c *Conn, errP, errC error)) {
+			serverTLS, clientTLS := testTLS(t) // valid around the time of this test, which may be virtual
+			producer, consumer := c.producer, c.consumer
+			if c.tlsP {
+				producer.TLS = clientTLS
+			}
+			if c.tlsC {
+				consumer.TLS = serverTLS
+			}
+			p, q, err, errC := meet(t, producer, consumer)
 			if c.want != "" {
 				if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, ErrRefused) != c.refused {
 					t.Errorf("producer's error %v, want %q, refused %v", err, c.want, c.refused)
@@ -97,6 +107,16 @@ func TestHandshake(t *testing.T) {
 			if _, err := p.Receive(); !errors.As(err, &r) || r.Code != "memory" || r.Message != "needs 5" {
 				t.Errorf("Receive of a refusal: %v", err)
 			}
+		}
+		t.Run(c.name, func(t *testing.T) { shake(t, meet) })
+		t.Run(c.name+", in virtual time", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				shake(t, meetOverPipe)
+				if took := time.Since(start); took != 0 {
+					t.Errorf("took %v", took)
+				}
+			})
 		})
 	}
 }
@@ -128,30 +148,35 @@ func TestStrangers(t *testing.T) {
 		"over limit":    {frame("hello", hello{Magic: strings.Repeat("x", greetingLimit)}), ErrFrame},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, b := net.Pipe()
-			done := make(chan error, 1)
-			go func() {
-				_, err := Accept(context.Background(), b, Options{Token: "secret", Build: "v1"})
-				done <- err
-			}()
-			answer := make(chan Message, 1)
-			go func() {
-				m, _ := readFrame(a, frameLimit)
-				answer <- m
-				a.Close()
-			}()
-			a.SetWriteDeadline(time.Now().Add(time.Minute))
-			a.Write(c.send)
-			if len(c.send) == 0 {
-				a.Close()
-			}
-			if err := <-done; !errors.Is(err, c.want) {
-				t.Errorf("error %v, want %v", err, c.want)
-			}
-			b.Close()
-			if m := <-answer; name == "other version" && (m.Kind != kindRefuse || !strings.Contains(string(m.Body), "same kvbench")) {
-				t.Errorf("the stranger of another version was told %q %s", m.Kind, m.Body)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				a, b := net.Pipe()
+				start := time.Now()
+				done := make(chan error, 1)
+				go func() {
+					_, err := Accept(context.Background(), b, Options{Token: "secret", Build: "v1"})
+					done <- err
+				}()
+				answer := make(chan Message, 1)
+				go func() {
+					m, _ := readFrame(a, frameLimit)
+					answer <- m
+					a.Close()
+				}()
+				a.Write(c.send)
+				if len(c.send) == 0 {
+					a.Close()
+				}
+				if err := <-done; !errors.Is(err, c.want) {
+					t.Errorf("error %v, want %v", err, c.want)
+				}
+				b.Close()
+				if m := <-answer; name == "other version" && (m.Kind != kindRefuse || !strings.Contains(string(m.Body), "same kvbench")) {
+					t.Errorf("the stranger of another version was told %q %s", m.Kind, m.Body)
+				}
+				if took := time.Since(start); took != 0 {
+					t.Errorf("took %v, in which neither side waited for anything", took)
+				}
+			})
 		})
 	}
 }
@@ -283,7 +308,14 @@ func TestKeepAlive(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("%s, TLS %v", c.name, secure), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					p, q := meetInVirtualTime(t, secure)
+					var o [2]Options
+					if secure {
+						o[1].TLS, o[0].TLS = testTLS(t) // valid around the bubble's time
+					}
+					p, q, errP, errC := meetOverPipe(t, o[0], o[1])
+					if err := errors.Join(errP, errC); err != nil {
+						t.Fatal(err)
+					}
 					p.keepAlive(beat, silence)
 					q.keepAlive(24*time.Hour, silence) // sends none
 					time.AfterFunc(10*silence, func() { p.Send("late", 1) })
@@ -334,30 +366,26 @@ func TestKeepAlive(t *testing.T) {
 	})
 }
 
-// meetInVirtualTime is meet over a pipe, in a bubble of virtual time.
-func meetInVirtualTime(t *testing.T, secure bool) (p, c *Conn) {
+// meetOverPipe is meet in virtual time.
+func meetOverPipe(t *testing.T, producer, consumer Options) (p, c *Conn, errP, errC error) {
 	t.Helper()
-	var producer, consumer Options
-	if secure {
-		consumer.TLS, producer.TLS = testTLS(t) // valid around the bubble's time
-	}
 	near, far := testenv.Pipe()
 	producer.DialContext = func(context.Context, string, string) (net.Conn, error) { return near, nil }
-	accepted := make(chan error, 1)
+	done := make(chan struct{})
 	go func() {
-		var err error
-		c, err = Accept(context.Background(), far, consumer)
-		accepted <- err
+		defer close(done)
+		c, errC = Accept(context.Background(), far, consumer)
 	}()
-	p, err := Dial(t.Context(), "127.0.0.1:9400", producer)
-	if err := errors.Join(err, <-accepted); err != nil {
-		t.Fatal(err)
-	}
+	p, errP = Dial(t.Context(), "127.0.0.1:9400", producer)
+	<-done
 	t.Cleanup(func() {
-		p.Close()
-		c.Close()
+		for _, conn := range []*Conn{p, c} {
+			if conn != nil {
+				conn.Close()
+			}
+		}
 	})
-	return p, c
+	return p, c, errP, errC
 }
 
 // TestSilentPeer: a peer that sends nothing is given up after the handshake's limit, with

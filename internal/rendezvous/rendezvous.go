@@ -213,6 +213,10 @@ func Listen(ctx context.Context, hostPort, advertise string, patience time.Durat
 	if err != nil {
 		return nil, fmt.Errorf("listen for data connections: %w", err)
 	}
+	return listenOn(n, advertise, patience)
+}
+
+func listenOn(n net.Listener, advertise string, patience time.Duration) (*Listener, error) {
 	addr, err := intake.NewAddress(n.Addr(), advertise)
 	if err != nil {
 		return nil, errors.Join(err, n.Close())

@@ -7,13 +7,15 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"net"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"kvbench/internal/intake"
+	"kvbench/internal/testenv"
 	"kvbench/transport"
 )
 
@@ -190,73 +192,124 @@ func TestIntroductions(t *testing.T) {
 	}
 }
 
-// TestSilence: a dialler that does not introduce itself is dropped, whether it says
-// nothing or a byte now and then.
+// pipes is a listener whose connections are in memory, for virtual time.
+type pipes chan net.Conn
+
+// Accept implements net.Listener.
+func (p pipes) Accept() (net.Conn, error) {
+	c, open := <-p
+	if !open {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+// Close implements net.Listener.
+func (p pipes) Close() error {
+	close(p)
+	return nil
+}
+
+// Addr implements net.Listener.
+func (p pipes) Addr() net.Addr { return testenv.PipeAddr }
+
+// dial opens a connection to a listener.
+func (p pipes) dial(t *testing.T) net.Conn {
+	near, far := testenv.Pipe()
+	p <- far
+	t.Cleanup(func() { near.Close() })
+	return near
+}
+
+// listenInMemory is listen for virtual time.
+func listenInMemory(t *testing.T, patience time.Duration) (*Listener, pipes) {
+	t.Helper()
+	n := make(pipes)
+	l, err := listenOn(n, "", patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l, n
+}
+
+// TestSilence: a dialler that does not introduce itself is dropped after the listener's
+// patience, whether it says nothing or a byte now and then.
 func TestSilence(t *testing.T) {
-	l := listen(t, 200*time.Millisecond)
-	slow := bare(t, l)
-	go func() {
-		for _, b := range frame(introduction{Version: version, Secret: l.addr.Secret, Role: Target}) {
-			if _, err := slow.Write([]byte{b}); err != nil {
-				return
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
-	}()
-	for name, s := range map[string]net.Conn{"silent": bare(t, l), "slow": slow} {
-		if n, err := s.Read(make([]byte, 1)); n != 0 || errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("a %s dialler reads %d bytes, %v; want the end", name, n, err)
-		}
-		var timeout net.Error
-		if _, err := s.Read(make([]byte, 1)); errors.As(err, &timeout) && timeout.Timeout() {
-			t.Errorf("a %s dialler is kept", name)
-		}
+	for _, name := range []string{"silent", "slow"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, n := listenInMemory(t, patience)
+				s, start := n.dial(t), time.Now()
+				var saying sync.WaitGroup
+				defer saying.Wait()
+				if name == "slow" {
+					saying.Go(func() {
+						for _, b := range frame(introduction{Version: version, Secret: l.addr.Secret, Role: Target}) {
+							if _, err := s.Write([]byte{b}); err != nil {
+								return
+							}
+							time.Sleep(patience / 10)
+						}
+					})
+				}
+				if n, err := s.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) || time.Since(start) != patience {
+					t.Errorf("read %d bytes, %v after %v; want the end after %v", n, err, time.Since(start), patience)
+				}
+			})
+		})
 	}
 }
 
 // TestManySilent: as many as may greet at a time do not keep others out for longer
 // than their patience.
 func TestManySilent(t *testing.T) {
-	l := listen(t, 500*time.Millisecond)
-	for range intake.Most + 10 {
-		bare(t, l)
-	}
-	deadline := time.Now().Add(patience)
-	for {
-		done := dial(t, l, Target)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		caller, err := l.Accept(ctx, Target)
-		cancel()
-		if err == nil {
-			if _, err := caller.Answer(word{}); err != nil {
-				t.Error(err)
-			}
-			if r := <-done; r.err != nil {
-				t.Error(r.err)
-			}
-			return
+	synctest.Test(t, func(t *testing.T) {
+		l, n := listenInMemory(t, patience)
+		start := time.Now()
+		for range intake.Most + 10 {
+			n.dial(t)
 		}
-		if time.Now().After(deadline) {
-			t.Fatal("a proper dialler is kept out")
+		early := &Conn{net: n.dial(t)}
+		if err := early.Receive(&introduction{}); !errors.Is(err, transport.ErrPeer) || time.Since(start) != 0 {
+			t.Errorf("one more is answered with %v after %v, want the end at once", err, time.Since(start))
 		}
-	}
+		time.Sleep(patience)
+		synctest.Wait()
+		proper := &Conn{net: n.dial(t)}
+		if err := proper.Send(introduction{Version: version, Secret: l.addr.Secret, Role: Target, Hello: json.RawMessage(`{}`)}); err != nil {
+			t.Fatal(err)
+		}
+		caller, err := l.Accept(t.Context(), Target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := caller.Answer(word{"welcome"}); err != nil {
+			t.Error(err)
+		}
+		var back introduction
+		if err := proper.Receive(&back); err != nil || !strings.Contains(string(back.Hello), "welcome") {
+			t.Errorf("a proper dialler receives %+v, %v", back, err)
+		}
+	})
 }
 
 // TestDialSilent: a listener that answers nothing is given up after the patience,
-// and at once when the context ends.
+// and as soon as the context ends.
 func TestDialSilent(t *testing.T) {
 	l := listen(t, patience)
-	start := time.Now()
 	_, err := Dial(t.Context(), l.Address(), "", Target, word{}, &word{}, 100*time.Millisecond)
-	if !errors.Is(err, transport.ErrPeer) || time.Since(start) > patience/2 {
-		t.Errorf("after %v: %v, want ErrPeer", time.Since(start), err)
+	if !errors.Is(err, transport.ErrPeer) {
+		t.Errorf("%v, want ErrPeer", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(50*time.Millisecond, cancel)
-	start = time.Now()
-	_, err = Dial(ctx, l.Address(), "", Target, word{}, &word{}, patience)
-	if !errors.Is(err, context.Canceled) || time.Since(start) > patience/2 {
-		t.Errorf("after %v: %v, want the context's error", time.Since(start), err)
+	go func() { // once the listener has heard the dialler
+		l.Accept(ctx, Initiator)
+		cancel()
+	}()
+	_, err = Dial(ctx, l.Address(), "", Initiator, word{}, &word{}, time.Hour)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want the context's error", err)
 	}
 }
 
@@ -333,20 +386,16 @@ func TestSendBounds(t *testing.T) {
 // TestClose: whoever waits is told, whoever was not accepted is dropped, and it is
 // done at once whatever is under way.
 func TestClose(t *testing.T) {
-	l := listen(t, time.Minute)
-	greeting := bare(t, l)     // says nothing
-	done := dial(t, l, Target) // is not accepted
+	l := listen(t, 24*time.Hour) // whoever waits for it lets the tests time out
+	greeting := bare(t, l)       // says nothing
+	done := dial(t, l, Target)   // is not accepted
 	accepted := make(chan error, 1)
 	go func() {
 		_, err := l.Accept(t.Context(), Initiator)
 		accepted <- err
 	}()
-	start := time.Now()
 	if err := errors.Join(l.Close(), l.Close()); err != nil {
 		t.Errorf("Close, twice: %v", err)
-	}
-	if d := time.Since(start); d > patience {
-		t.Errorf("Close took %v", d)
 	}
 	if err := <-accepted; !errors.Is(err, transport.ErrClosed) {
 		t.Errorf("Accept: %v, want ErrClosed", err)
@@ -360,13 +409,16 @@ func TestClose(t *testing.T) {
 }
 
 // TestCloseWhileDiallersCome: no dialler that comes while the listener closes holds
-// it up.
+// it up. It closes after none has come, after one, and so on.
 func TestCloseWhileDiallersCome(t *testing.T) {
-	for range 50 {
-		l := listen(t, time.Minute)
-		stop := make(chan struct{})
+	for after := range 50 {
+		l := listen(t, time.Hour)
+		enough, stop := make(chan struct{}), make(chan struct{})
 		go func() {
-			for {
+			for i := 0; ; i++ {
+				if i == after {
+					close(enough)
+				}
 				select {
 				case <-stop:
 					return
@@ -377,11 +429,16 @@ func TestCloseWhileDiallersCome(t *testing.T) {
 				}
 			}
 		}()
-		time.Sleep(rand.N(3 * time.Millisecond))
-		start := time.Now()
-		l.Close()
-		if d := time.Since(start); d > patience {
-			t.Fatalf("Close took %v", d)
+		<-enough
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			l.Close()
+		}()
+		select {
+		case <-closed:
+		case <-time.After(time.Minute):
+			t.Fatalf("Close waits for a dialler, after %d have come", after)
 		}
 		close(stop)
 	}
