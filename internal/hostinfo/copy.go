@@ -21,7 +21,8 @@ var copyRate = sync.OnceValue(measureCopyRate)
 //go:norace
 func measureCopyRate() float64 {
 	const size, rounds = 32 << 20, 4
-		memory, err := hostmem.Alloc(2*size, hostmem.Options{})
+	// Not Go's heap: a short process would collect garbage because of it.
+	memory, err := hostmem.Alloc(2*size, hostmem.Options{})
 	if err != nil {
 		return 0
 	}
