@@ -41,8 +41,9 @@ test: setup
 	$(gotestsum) $(RACE) -count 1 -tags "$(TAGS)" ./...
 
 # The tests that compare durations or that the race detector forbids: one at a time.
+# FULL=full measures more.
 test-timing: setup
-	@scripts/test-timing "$(TAGS)"
+	@scripts/test-timing "$(FULL),$(TAGS)"
 
 # Conformance, push, pull, a refusal and counters on Soft-RoCE, in one boot of a virtual machine.
 test-vm: setup
