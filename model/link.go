@@ -11,13 +11,14 @@ import (
 	"kvbench/internal/units"
 )
 
-// ErrUnknownLink is returned, wrapped, when a link is neither a known name nor a rate.
+// ErrUnknownLink is returned, wrapped, for a link that is neither a listed name nor a
+// rate.
 var ErrUnknownLink = errors.New("unknown link")
 
 // LinkKind selects the headers that travel with the payload.
 type LinkKind string
 
-// The kinds of link. Raw has no headers: the rate is what payload gets.
+// The kinds of link. Raw has no headers: the payload gets the whole rate.
 const (
 	Ethernet   LinkKind = "ethernet" // TCP over IPv4 in Ethernet frames
 	RoCE       LinkKind = "roce"     // RoCEv2 in Ethernet frames
