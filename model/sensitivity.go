@@ -65,7 +65,7 @@ var inputs = []input{
 	{name: "arrivals", unit: "1/s", field: func(s *Scenario) *float64 { return &s.ArrivalsPerSecond }},
 }
 
-// reach is the largest factor by which an input is moved in search of a flip.
+// reach is the largest factor tried on an input in search of a flip.
 const reach = 1000
 
 // Sensitivity lists, for each input that is not zero, the value that changes the

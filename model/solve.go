@@ -163,8 +163,8 @@ func (p problem) resolve(s robust, values []float64, w workspace) coefficients {
 	return s.coefficients
 }
 
-// freedom is the factor by which residuals understate the noise, because the unknowns
-// were fitted to them.
+// freedom corrects residuals for the unknowns fitted to them: residuals understate the
+// noise by this factor.
 func (p problem) freedom() float64 {
 	n := float64(len(p.values))
 	return n / max(1, n-float64(bits.OnesCount(p.active)))

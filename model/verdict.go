@@ -10,8 +10,8 @@ import (
 // Status is the outcome of a comparison.
 type Status string
 
-// The outcomes. Unchecked, which the zero value means too, is for a comparison without
-// data or one that the measurement cannot decide.
+// The outcomes. Unchecked, the zero value's meaning too, is for a comparison without
+// data or with a spread too wide to decide.
 const (
 	Pass      Status = "pass"
 	Fail      Status = "fail"
