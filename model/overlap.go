@@ -16,18 +16,22 @@ import (
 //
 //	f_l = max(f_{l-1}, C_l) + x_l
 //
-// the recurrence of a tandem queue with one server; it holds while transfers do not
-// slow prefill down. Solved, some transfer k finds the path idle, and the transfers
-// from k on follow each other without a pause; the k with the latest finish counts:
+// This is the recurrence of a tandem queue with one server. It holds while transfers do
+// not slow prefill down. In its solution some transfer k finds the path idle, and the
+// transfers from k on follow each other without a pause; the k with the latest finish
+// counts:
 //
 //	f_L - C_L = max over k of x_k + ... + x_L - (C_L - C_k)
 //
 // (Baccelli et al., Synchronization and Linearity, 1992, have the algebra.) Here
 // transfers k..L are one batch of [Cost.Seconds]: the first of them pays no beta, the
 // batch waits for one acknowledgement, and a path with two regimes has one knee for the
-// batch. Equal transfers on a path with one regime take alpha + y + (L-1)·max(0, y +
-// beta - prefill/L), with y the posting and wire time of one. With a prefill of 0
-// seconds the result is Cost.Seconds.
+// batch. Equal transfers on a path with one regime take
+//
+//	alpha + y + (L-1)·max(0, y + beta - prefill/L)
+//
+// with y the posting and wire time of one. With a prefill of 0 seconds the result is
+// Cost.Seconds.
 func (c Cost) ExposedSeconds(t Transfers, prefillSeconds float64) float64 {
 	return mostExposed(t, prefillSeconds, c.KneeBytes > 0, func(k int) float64 {
 		return c.Seconds(t.after(k)+1, t.rests[k].Descriptors, t.rests[k].Bytes)

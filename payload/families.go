@@ -95,7 +95,7 @@ var groupedFamilies = set("mistral", "ministral", "mistral3", "ministral3", "mix
 	"starcoder2", "exaone4", "exaone_moe", "jamba", "bamba", "glm4", "glm4_moe", "glm4v_moe", "minimax", "minimax_text_01", "minimax_m1", "minimax_m2",
 	"mimo_v2", "mimo_v2_flash", "step3", "step3p5", "lfm2", "lfm2_moe", "smollm3", "phimoe", "ernie4_5", "ernie4_5_moe", "seed_oss", "gemma2")
 
-// wideFamilies are the classes with heads wider or narrower than hidden_size over the
+// wideFamilies are the classes with head widths that differ from hidden_size over the
 // heads, and without a constant head_dim.
 var wideFamilies = set("qwen3_moe", "qwen3_vl_moe", "qwen3_omni_moe", "minimax", "minimax_text_01", "minimax_m1", "minimax_m2", "glm4_moe", "glm4v_moe",
 	"mimo_v2", "mimo_v2_flash", "step3", "step3p5")

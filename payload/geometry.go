@@ -43,7 +43,7 @@ func (l Layer) Attention() bool { return l.KVHeads > 0 }
 // Geometry is the cache geometry of a model, and the other figures of its config that
 // the cost of a prefill needs.
 type Geometry struct {
-	Model        string   // the preset's name, or the config's model type
+	Model        string   // name of the preset, or of the file or its directory; from ReadConfig the model_type
 	Architecture string   // the config's first architecture, else its model_type
 	Layers       []Layer  // in the order of the forward pass, without multi-token prediction layers
 	Hidden       int      // width of the residual stream, elements
