@@ -66,9 +66,9 @@ type Fit struct {
 
 	MAPE, Worst float64 // held-out error as a share: mean and greatest
 	Spread      float64 // standard deviation of one repetition about its median, as a share
-	// LackOfFit is the standard deviation, as a share, of the middle point's miss
-	// beyond the noise of its repetitions. Predictions widen by the lack of fit of the
-	// points that took about as long.
+	// LackOfFit is the standard deviation, as a share, of the fit's error beyond the
+	// noise of the repetitions: the median over the points. Predictions widen by the
+	// lack of fit of the points that took about as long.
 	LackOfFit       float64
 	Points, Samples int
 	Dropped         int        // repetitions left out as wild (slower than the median by half and six deviations)
@@ -347,10 +347,10 @@ func inverse(i Interval) Interval {
 // sameSize is how far bytes may differ, as a share, to count as one size.
 const sameSize = 0.05
 
-// foldsOf deals points to folds, at most most of them. It leaves a size out whole,
-// because the same bytes with other counts would leak the held-out time. The smallest
-// and the largest size, without which a fit would extrapolate, are dealt out point by
-// point in order of time. With too few sizes all points are.
+// foldsOf deals points to at most most folds. It leaves a size out whole, because the
+// same bytes with other counts would leak the held-out time. The smallest and the
+// largest size, without which a fit would extrapolate, are dealt out point by point in
+// order of time. If there are too few sizes, all points are dealt out in this way.
 func foldsOf(points []point, most int) (fold []int, folds int) {
 	order := make([]int, len(points))
 	for i := range order {

@@ -69,7 +69,7 @@ const (
 	LimiterUnexplained   = "unexplained"
 )
 
-// Thresholds: beyond its value an observation counts as the reason.
+// Thresholds: an observation beyond its threshold counts as the reason.
 const (
 	slowerDevice      = 0.9   // of the named link's rate
 	nearDevice        = 0.5   // of the device's rate

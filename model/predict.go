@@ -84,9 +84,9 @@ const (
 	calibrateMore = "calibrate for longer and on a quieter host"
 )
 
-// Trustworthy returns nil, or ErrUntrustworthy wrapped with the interval that is too
-// wide and advice. A fit that passes can still be vague about one batch: see
-// [Fit.TrustworthyFor].
+// Trustworthy returns ErrUntrustworthy, wrapped with advice, if the interval of the
+// bandwidth or the held-out error is too wide; otherwise nil. A fit that passes can
+// still be vague about one batch: see [Fit.TrustworthyFor].
 func (f Fit) Trustworthy() error {
 	b := f.Asymptotic()
 	if open := (b.High - b.Low) / b.Value; open > openBandwidth {
@@ -127,8 +127,8 @@ func (f Fit) Vague() (notes []string) {
 	return notes
 }
 
-// TrustworthyFor returns nil, or ErrUntrustworthy wrapped with the reason if the
-// prediction for one batch is too vague to judge a measurement.
+// TrustworthyFor returns ErrUntrustworthy, wrapped with the reason, if the prediction
+// for one batch is too vague to judge a measurement; otherwise nil.
 func (f Fit) TrustworthyFor(transfers, descriptors int, bytes int64) error {
 	i := f.Predict(transfers, descriptors, bytes)
 	if tooOpen(i) {

@@ -163,8 +163,8 @@ func (p problem) resolve(s robust, values []float64, w workspace) coefficients {
 	return s.coefficients
 }
 
-// freedom corrects residuals for the unknowns fitted to them: residuals understate the
-// noise by this factor.
+// freedom corrects the variance of residuals for the unknowns fitted to them: n/(n-k)
+// for n points and k unknowns.
 func (p problem) freedom() float64 {
 	n := float64(len(p.values))
 	return n / max(1, n-float64(bits.OnesCount(p.active)))

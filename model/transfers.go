@@ -27,7 +27,8 @@ type rest struct {
 	within bool
 }
 
-// NewTransfers are the transfers of each, in order; each moves at least a byte.
+// NewTransfers returns the given transfers of one request, in order; each must move at
+// least a byte.
 func NewTransfers(each []Transfer) Transfers {
 	t := Transfers{rests: make([]rest, len(each))}
 	var sum Transfer

@@ -29,9 +29,9 @@ type Comparison struct {
 
 // Compare judges measured against predicted, both in seconds. It combines their
 // intervals as independent errors of the logarithm. It passes a ratio within
-// 1±tolerance and fails a ratio outside it if the ratio's interval is outside too. It
-// leaves unchecked a ratio outside with an interval that reaches the tolerated band,
-// and a ratio inside with an interval beyond both edges of the band.
+// 1±tolerance and fails a ratio outside it if the ratio's whole interval is outside
+// too. It leaves unchecked a ratio outside with an interval that reaches the tolerated
+// band, and a ratio inside with an interval beyond both edges of the band.
 func Compare(measured, predicted Interval, tolerance float64) Comparison {
 	c := Comparison{Measured: measured, Predicted: predicted, Tolerance: tolerance, Status: Unchecked}
 	switch {

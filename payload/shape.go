@@ -103,7 +103,7 @@ func (s Spec) kinds() []KindSummary {
 	return kinds
 }
 
-// held returns the number of n tokens that a layer holds: 0 if it is no attention
+// held returns how many of a request's n tokens a layer holds: 0 if it is no attention
 // layer.
 func held(l Layer, n int64) int64 {
 	if !l.Attention() {
