@@ -7,51 +7,52 @@ import (
 	"kvbench/internal/units"
 )
 
-// Scenario is one request on a disaggregated pair: what it ships, over what, and
-// what it wins.
+// Scenario is one request on a disaggregated pair: its transfers, its path, and the
+// time that disaggregation saves it.
 type Scenario struct {
 	ContextTokens int64
 	Transfers     Transfers // of the request
 	Path          Cost
 	// PrefillSeconds is prefill on its own node, undisturbed.
 	PrefillSeconds float64
-	// LeastPrefillSeconds is what its accelerators take at the peak of their
-	// arithmetic, below which nothing can bring it; 0 where that is not known.
+	// LeastPrefillSeconds is the prefill time at the peak arithmetic rate of its
+	// accelerators, a lower bound on PrefillSeconds; 0 if unknown.
 	LeastPrefillSeconds float64
-	// SavedSeconds is prefill time before minus after: the interference and
-	// queueing that disaggregation removes. It is measured, or set as a share of
-	// prefill; nothing here can derive it. Used only when SavedKnown.
+	// SavedSeconds is prefill time before minus after: the interference and queueing
+	// that disaggregation removes. The caller measures it or sets it as a share of
+	// prefill; this package cannot derive it. Used only when SavedKnown.
 	SavedSeconds float64
-	SavedShare   float64 // of PrefillSeconds, added to SavedSeconds: what grows with prefill
+	SavedShare   float64 // of PrefillSeconds, added to SavedSeconds: the part that grows with prefill
 	SavedKnown   bool
 	Overlap      bool // ship each layer as it is ready
 	// ArrivalsPerSecond of like requests on the same link; 0 leaves queueing out.
 	ArrivalsPerSecond float64
 }
 
-// Outcome is what a scenario comes to.
+// Outcome holds the times, ratios and verdict computed for a scenario.
 type Outcome struct {
 	TransferSeconds float64 // alone on the link, without overlap
-	// ExposedSeconds is what TTFT pays: the transfer that prefill does not hide, and
-	// with arrivals the mean wait for the link. Added whole, that wait is an upper
-	// bound where layers overlap, since prefill may hide some of it.
+	// ExposedSeconds is the part of TTFT that the transfer adds: the time that prefill
+	// does not hide, and with arrivals the mean wait for the link. The wait is added
+	// whole, so with overlap the sum is an upper bound: prefill may hide some of the
+	// wait.
 	ExposedSeconds       float64
 	NetGainSeconds       float64 // SavedSeconds - ExposedSeconds; without SavedKnown, minus the exposed time
 	TransferOverPrefill  float64 // +Inf without prefill
 	ExposedShare         float64 // of TTFT = prefill + exposed
-	HidingBytesPerSecond float64 // bandwidth from which the last transfer alone is exposed; +Inf where none does it
+	HidingBytesPerSecond float64 // least bandwidth that exposes only the last transfer; +Inf if there is none
 	Queueing             Queueing
 	Verdict              Payoff
 }
 
-// Payoff says whether disaggregation pays.
+// Payoff is the verdict on whether disaggregation pays.
 type Payoff string
 
 // The payoffs.
 const (
 	Pays     Payoff = "pays"
 	Costs    Payoff = "does not pay"
-	Depends  Payoff = "depends" // what it removes is not known
+	Depends  Payoff = "depends" // the saved time is unknown
 	Unstable Payoff = "unstable"
 )
 
@@ -73,7 +74,8 @@ func (s Scenario) Outcome() Outcome {
 	return o
 }
 
-// exposed is the transfer alone on the link, what TTFT pays of it, and its queue.
+// exposed returns the transfer alone on the link, the part of it that TTFT includes,
+// and its queue.
 func (s Scenario) exposed() (transfer, exposed float64, q Queueing) {
 	transfer = s.Path.Seconds(s.Transfers.Totals())
 	exposed = transfer
@@ -95,7 +97,7 @@ func (s Scenario) netGainSeconds() float64 {
 	return -exposed
 }
 
-// saved is what disaggregation removes from a request, in seconds.
+// saved is the time that disaggregation removes from a request, in seconds.
 func (s Scenario) saved() float64 { return s.SavedSeconds + s.SavedShare*s.PrefillSeconds }
 
 func exposedShare(prefill, exposed float64) float64 {
@@ -132,12 +134,12 @@ func (s Scenario) Explain(o Outcome) string {
 	return fmt.Sprintf("%s: removes %s and exposes %s", o.Verdict, units.Seconds(s.saved()), units.Seconds(o.ExposedSeconds))
 }
 
-// HidingBandwidth is the bandwidth in bytes a second from which layer-wise
-// shipping keeps up with prefill, so that nothing is exposed beyond what the last
-// transfer exposes alone. Of transfers alike whose posting and wire add up it is
-// S/(prefill - L·beta - gamma·N), and without overheads κ·(prefill tokens/s). It is
-// that of a path of one regime, +Inf where posting alone is slower than prefill, and
-// +Inf for a single transfer, which hides behind nothing.
+// HidingBandwidth is the least bandwidth, in bytes a second, that lets layer-wise
+// shipping keep up with prefill: only the last transfer is exposed. For equal
+// transfers, if their posting and wire times add up, it is S/(prefill - L·beta -
+// gamma·N), and without overheads κ·(prefill tokens/s). It assumes a path with one
+// regime. It is +Inf if posting alone is slower than prefill, and +Inf for a single
+// transfer, because prefill hides none of it.
 func (s Scenario) HidingBandwidth() float64 {
 	if s.Transfers.Count() < 2 {
 		return math.Inf(1)
@@ -145,11 +147,11 @@ func (s Scenario) HidingBandwidth() float64 {
 	return 1 / s.Path.hidingSecondsPerByte(s.Transfers, s.PrefillSeconds)
 }
 
-// BreakEvenContext is the context in tokens from which holds is true and stays
-// true up to high; ok is false where holds fails at high. It is searched from high
-// down on a grid of four steps an octave and refined to a token, so a failure that
-// is narrower than a step can be missed. For a condition such as "exposed under 5 %
-// of TTFT" it is where disaggregation begins to be cheap.
+// BreakEvenContext returns the start, in tokens, of the range of contexts up to high
+// that satisfy holds; ok is false if holds fails at high. The search goes from high
+// down on a grid of four steps an octave and refines to a token, so it can miss a
+// failure that is narrower than a step. For a condition such as "exposed under 5 % of
+// TTFT" disaggregation is cheap from the result on.
 func BreakEvenContext(low, high int64, holds func(tokens int64) bool) (tokens int64, ok bool) {
 	if low < 1 {
 		low = 1

@@ -9,16 +9,17 @@ import (
 	"slices"
 )
 
-// Errors of [FitCost]; each arrives wrapped with what to do.
+// Errors of [FitCost], each wrapped with advice.
 var (
 	// ErrBadSample is returned when a sample cannot be a timed batch.
 	ErrBadSample = errors.New("bad calibration sample")
-	// ErrTooFewPoints is returned when fewer combinations of transfers,
-	// descriptors and bytes were timed than the unknowns and their check need.
+	// ErrTooFewPoints is returned when the samples have fewer combinations of
+	// transfers, descriptors and bytes than the unknowns and their check need.
 	ErrTooFewPoints = errors.New("too few calibration points")
-	// ErrTooFewRepeats is returned when points were not repeated often enough to know their spread.
+	// ErrTooFewRepeats is returned when points have too few repetitions for an estimate
+	// of their spread.
 	ErrTooFewRepeats = errors.New("too few repetitions")
-	// ErrSizesDoNotVary is returned when startup and bandwidth cannot be told apart.
+	// ErrSizesDoNotVary is returned when startup and bandwidth cannot be separated.
 	ErrSizesDoNotVary = errors.New("sizes do not vary")
 	// ErrNoBandwidth is returned when time does not grow with the bytes.
 	ErrNoBandwidth = errors.New("time does not grow with bytes")
@@ -26,16 +27,16 @@ var (
 	ErrUntrustworthy = errors.New("calibration too uncertain")
 )
 
-// FitOptions steers [FitCost]; the zero value is good.
+// FitOptions configures [FitCost]; the zero value selects the defaults.
 type FitOptions struct {
 	Seed      uint64  // of the bootstrap: the same seed and samples give the same fit
 	Resamples int     // bootstrap draws; 0 is 300
-	Folds     int     // parts that are left out in turn; 0 is 10
-	Quantile  float64 // what is fitted of each point; 0 is 0.5, the median
-	// Plain fits alpha, beta, gamma and one bandwidth, added up, and nothing more.
-	// Otherwise an overlap of posting and wire (see [Cost]) and a size from which a
-	// second bandwidth holds (a cache that overflows, a change of protocol, a
-	// shaper's burst) are tried too, and kept only where BIC asks for them.
+	Folds     int     // parts that are held out in turn; 0 is 10
+	Quantile  float64 // quantile of each point that is fitted; 0 is 0.5, the median
+	// Plain fits only alpha, beta, gamma and one bandwidth, added up. Otherwise FitCost
+	// also tries an overlap of posting and wire (see [Cost]) and a second bandwidth
+	// beyond some size (a cache that overflows, a change of protocol, a shaper's
+	// burst), and keeps them only if they improve BIC enough.
 	Plain bool
 }
 
@@ -52,27 +53,27 @@ func (o FitOptions) withDefaults() FitOptions {
 	return o
 }
 
-// Fit is a path's cost found by calibration, with 95 % intervals. Each
-// coefficient is at least 0. A High of math.MaxFloat64 is one that the data do not
-// bound; that of an overhead which they hold at 0 is what the fastest batches leave it.
+// Fit is a path's cost found by calibration, with 95 % intervals. Each coefficient is
+// at least 0. A High of math.MaxFloat64 means that the data set no upper bound. If the
+// data hold an overhead at 0, its High is the bound set by the fastest batches.
 type Fit struct {
 	Alpha     Interval // seconds, startup of a batch with its acknowledgement
 	Beta      Interval // seconds for each transfer after the first
 	Gamma     Interval // seconds for each descriptor
 	Bandwidth Interval // bytes a second; with a Second regime, of the first bytes only
-	Second    *Regime  // nil where one bandwidth serves
+	Second    *Regime  // nil if one bandwidth is enough
 	Overlap   float64  // share of posting hidden behind the wire, in 0..1; see [Cost]
 
 	MAPE, Worst float64 // held-out error as a share: mean and greatest
 	Spread      float64 // standard deviation of one repetition about its median, as a share
-	// LackOfFit is the standard deviation, as a share, by which the middle point
-	// misses the curve beyond what its repetitions explain. Predictions widen by
-	// that of the points that took about as long.
+	// LackOfFit is the standard deviation, as a share, of the fit's error beyond the
+	// noise of the repetitions: the median over the points. Predictions widen by the
+	// lack of fit of the points that took about as long.
 	LackOfFit       float64
 	Points, Samples int
 	Dropped         int        // repetitions left out as wild (slower than the median by half and six deviations)
 	Residuals       []Residual // in order of bytes
-	Notes           []string   // what the calibration could not tell, for people
+	Notes           []string   // unknowns that the calibration left open, for people
 
 	draws  []coefficients
 	lacks  []lack // in order of time
@@ -86,28 +87,27 @@ type Regime struct {
 	Bandwidth Interval // bytes a second
 }
 
-// Residual is one calibration point beside what the fit says of it.
+// Residual is one calibration point beside its fitted time.
 type Residual struct {
 	Transfers, Descriptors int
 	Bytes                  int64
 	Seconds                float64 // median, or the quantile fitted
 	Fitted                 float64 // by the fit of all points
-	HeldOut                float64 // by a fit that never saw this point
+	HeldOut                float64 // by a fit without this point
 }
 
-// FitCost fits [Cost] to a calibration: for the fit to tell its four unknowns,
-// bytes, descriptors and transfers a batch must each vary independently of the
-// other two, over decades, with every combination repeated in random order
-// (nine times is enough where one in ten repetitions is disturbed).
+// FitCost fits [Cost] to a calibration. To separate its four unknowns, bytes,
+// descriptors and transfers a batch must each vary independently of the other two, over
+// decades, with every combination repeated in random order. Nine repetitions are enough
+// if one in ten is disturbed.
 //
-// Each point is its median, after wild repetitions are dropped. The coefficients,
-// all held at or above 0, minimise Huber's loss of relative residuals over each
-// point's own noise: least squares weighted 1/T², in which a point that repeats
-// well counts more and a disturbed one less. Intervals are percentiles of a
-// bootstrap over the repetitions inside each point, to which the lack of fit is
-// added, so a path that is no straight line has honest intervals too. Held-out
-// error leaves sizes out in turn. It is deterministic; its work grows with
-// Resamples times the samples.
+// Each point is its median, after wild repetitions are dropped. The coefficients, all
+// held at or above 0, minimise Huber's loss of relative residuals over each point's own
+// noise. This is least squares weighted 1/T² with more weight for a point that repeats
+// well and less for a disturbed one. Intervals are percentiles of a bootstrap over the
+// repetitions inside each point, widened by the lack of fit, so they hold for a path
+// that is not a straight line too. Held-out error leaves sizes out in turn. The result
+// is deterministic; the work grows with Resamples times the samples.
 func FitCost(samples []Sample, opt FitOptions) (Fit, error) {
 	opt = opt.withDefaults()
 	points, err := collect(samples)
@@ -138,7 +138,8 @@ func FitCost(samples []Sample, opt FitOptions) (Fit, error) {
 	return f, nil
 }
 
-// enoughRepeats refuses points whose statistic or spread cannot be known.
+// enoughRepeats returns an error if a point has too few repetitions for its statistic
+// or spread.
 func enoughRepeats(points []point, q float64) error {
 	least := 3
 	if q > 0.5 {
@@ -163,7 +164,8 @@ func newProblem(points []point, h shape) problem {
 	return p
 }
 
-// identify says which unknowns the points can tell, and in words which not.
+// identify returns the unknowns that the points can separate, and a note for each other
+// one.
 func (p problem) identify() (active uint, notes []string, err error) {
 	const least = 6 // four unknowns and something left to check them with
 	if len(p.values) < least {
@@ -187,11 +189,11 @@ func (p problem) identify() (active uint, notes []string, err error) {
 	return active, notes, nil
 }
 
-// lack is one point's lack of fit, for batches of about its time.
+// lack is one point's lack of fit, applied to batches that take about as long.
 type lack struct{ seconds, share float64 }
 
-// setLack fills the lack of fit from the scale of the residuals over the noise.
-// It is taken to grow with the noise, as the weights do.
+// setLack computes the lack of fit from the scale of the residuals over the noise. It
+// assumes that the lack of fit grows with the noise, as the weights do.
 func (f *Fit) setLack(points []point, scale float64) {
 	excess := math.Sqrt(max(0, scale*scale-1))
 	shares := make([]float64, len(points))
@@ -204,14 +206,14 @@ func (f *Fit) setLack(points []point, scale float64) {
 	f.LackOfFit = quantile(shares, 0.5)
 }
 
-// systematic is the standard deviation, as a share, of what all points have in
-// common and no repetition shows: a path's drift between calibration and use, and
-// a curve that is never quite the truth. Without it a steady path would be given
-// intervals of less than a tenth of a per cent.
+// systematic is the standard deviation, as a share, of the error that all points have
+// in common and no repetition shows: a path's drift between calibration and use, and
+// the curve's own error. Without it a steady path would get intervals below a tenth of
+// a per cent.
 const systematic = 0.003
 
-// bootstrap solves again with each point's repetitions drawn anew, each point
-// moved by the lack of fit, and all by the systematic error.
+// bootstrap solves again with each point's repetitions drawn anew, each point moved by
+// the lack of fit, and all points moved by the systematic error.
 func (p problem) bootstrap(points []point, s robust, opt FitOptions) []coefficients {
 	excess := math.Sqrt(max(0, s.scale*s.scale-1))
 	source := rand.NewPCG(opt.Seed, 0x6b7662656e6368)
@@ -232,14 +234,14 @@ func (p problem) bootstrap(points []point, s robust, opt FitOptions) []coefficie
 	return draws
 }
 
-// redraw draws from a sorted sample with replacement. It counts how often each value is
-// drawn, so that nothing is sorted again. A fit draws half a million values.
+// redraw draws from a sorted sample with replacement. It counts the draws of each
+// value, so that no draw needs a sort. A fit draws half a million values.
 type redraw struct {
 	source *rand.PCG
 	times  []int
 }
 
-// quantile is that of as many values as the sample has, drawn from it.
+// quantile draws as many values as the sample has and returns their quantile.
 func (r *redraw) quantile(sorted []float64, q float64) float64 {
 	n := len(sorted)
 	r.times = slices.Grow(r.times[:0], n)[:n]
@@ -261,14 +263,15 @@ func (r *redraw) quantile(sorted []float64, q float64) float64 {
 	})
 }
 
-// heldShare is the share of bootstrap draws at 0 from which on an overhead counts as held
-// there: the data would have it below 0, as where a shaper's burst passes small batches
-// faster than the rest explain. The draws then say where the bound is and nothing of how
-// large the overhead may be.
+// heldShare is the least share of bootstrap draws at 0 that makes an overhead count as
+// held at 0. Unconstrained, such an overhead would be negative, for example because a
+// shaper's burst passes small batches faster than the other costs explain. The draws
+// then give no estimate of its size.
 const heldShare = 0.9
 
-// setIntervals fills the exported coefficients from the solution and its draws. The
-// interval of an overhead that the draws do not tell reaches to what the points allow.
+// setIntervals computes the exported coefficients from the solution and its draws. If
+// the draws leave an overhead open, its interval reaches up to the bound set by the
+// points.
 func (f *Fit) setIntervals(p problem, x coefficients) {
 	of := func(c int) Interval {
 		return f.percentiles(x[c], func(d coefficients) float64 { return d[c] })
@@ -293,7 +296,7 @@ func (f *Fit) setIntervals(p problem, x coefficients) {
 	}
 }
 
-// drawsAtZero is the share of the draws in which column c is 0.
+// drawsAtZero is the share of the draws that have column c at 0.
 func (f *Fit) drawsAtZero(c int) float64 {
 	n := 0
 	for _, d := range f.draws {
@@ -304,8 +307,8 @@ func (f *Fit) drawsAtZero(c int) float64 {
 	return float64(n) / float64(max(1, len(f.draws)))
 }
 
-// most is the most that column c can be where nothing else takes time: no point took less
-// than its part of it. It is math.MaxFloat64 where no point has any of it.
+// most is the upper bound of column c: no point took less than its share of c. It is
+// math.MaxFloat64 if no point has any of c.
 func (p problem) most(c int) float64 {
 	least := math.MaxFloat64
 	for i, r := range p.rows {
@@ -316,8 +319,8 @@ func (p problem) most(c int) float64 {
 	return least
 }
 
-// percentiles is the middle 95 % of what g makes of the draws, around value; without
-// draws it is the value.
+// percentiles returns the middle 95 % of g over the draws, widened to include value.
+// Without draws it returns the value alone.
 func (f *Fit) percentiles(value float64, g func(coefficients) float64) Interval {
 	if len(f.draws) == 0 {
 		return Exactly(value)
@@ -344,10 +347,10 @@ func inverse(i Interval) Interval {
 // sameSize is how far bytes may differ, as a share, to count as one size.
 const sameSize = 0.05
 
-// foldsOf deals points to folds, at most most of them, such that a size is left out whole:
-// otherwise the same bytes with other counts would tell of it. The smallest and the
+// foldsOf deals points to at most most folds. It leaves a size out whole, because the
+// same bytes with other counts would leak the held-out time. The smallest and the
 // largest size, without which a fit would extrapolate, are dealt out point by point in
-// order of time, as all points are where there are too few sizes.
+// order of time. If there are too few sizes, all points are dealt out in this way.
 func foldsOf(points []point, most int) (fold []int, folds int) {
 	order := make([]int, len(points))
 	for i := range order {
@@ -382,11 +385,11 @@ func foldsOf(points []point, most int) (fold []int, folds int) {
 	return fold, folds
 }
 
-// leastInnerSizes are those between the smallest and the largest from which on sizes are
-// left out whole.
+// leastInnerSizes is the least number of sizes between the smallest and the largest for
+// which a size is left out whole.
 const leastInnerSizes = 3
 
-// holdOut predicts each point by a fit without it and its fold.
+// holdOut predicts each point by a fit without its fold.
 func (f *Fit) holdOut(p problem, points []point, x coefficients, folds int) {
 	fold, folds := foldsOf(points, folds)
 	f.Residuals = make([]Residual, len(points))

@@ -9,16 +9,16 @@ import (
 // Processor is the processor time of one end's process.
 type Processor struct {
 	Cores float64 // cores' worth, over the time with a request in flight
-	CPUs  int     // that its host has; 0 where unknown
+	CPUs  int     // on its host; 0 if unknown
 }
 
-// known reports whether anybody looked.
+// known reports whether the processor time was observed.
 func (p Processor) known() bool { return p != Processor{} }
 
-// memory looks how much of two busy ends' time goes in copying. TCP on one host
-// copies each byte twice, into the kernel and out of it; what shared memory copies
-// depends on who places the bytes. A core copies at CopyBytesPerSecond when it does
-// nothing else.
+// memory tests whether copying takes most of the processor time of two busy ends. TCP
+// on one host copies each byte twice, into the kernel and out of it; for shared memory
+// the number of copies depends on the end that places the bytes. A core copies at
+// CopyBytesPerSecond when it does nothing else.
 func (e Evidence) memory() (f Finding) {
 	used := e.Producer.Cores + e.Consumer.Cores
 	if _, busy := e.processors(); busy && e.bothKnown() && e.copyCores() >= copyShare*used {
@@ -28,8 +28,8 @@ func (e Evidence) memory() (f Finding) {
 	return f
 }
 
-// copyCores is how many cores copy all the time at the measured goodput; 0 for a
-// path that is not this host's memory.
+// copyCores is the number of cores that copy all the time at the measured goodput; 0
+// unless the path is this host's memory.
 func (e Evidence) copyCores() float64 {
 	if !e.SameHost || e.CopyBytesPerSecond <= 0 {
 		return 0
@@ -48,13 +48,13 @@ func (e Evidence) cpu() (f Finding) {
 	return Finding{LimiterCPU, text + e.noMoreStreams()}
 }
 
-// bothKnown reports whether the processor time of both ends is known, so that what they
-// use together can be named.
+// bothKnown reports whether the processor time of both ends was observed, so that their
+// sum can be named.
 func (e Evidence) bothKnown() bool { return e.Producer.known() && e.Consumer.known() }
 
-// processors says how busy the ends are, of those that are known, and whether one of
-// them, or the host that both are on, has no processor time to spare. A process can use a
-// core for each of its lanes, and no more than its host has.
+// processors returns the load of each observed end as text, and whether one of them, or
+// the host that both share, has no processor time to spare. A process can use a core
+// for each of its lanes, up to the CPUs of its host.
 func (e Evidence) processors() (text string, busy bool) {
 	lanes := max(e.Lanes, 1)
 	switch {
@@ -74,7 +74,8 @@ func (e Evidence) processors() (text string, busy bool) {
 	return text, busy
 }
 
-// onOneHost says how busy the ends are where no wire joins them.
+// onOneHost describes the load of both ends if they share a host; it is empty
+// otherwise.
 func (e Evidence) onOneHost() string {
 	if !e.SameHost {
 		return ""

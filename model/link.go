@@ -11,13 +11,14 @@ import (
 	"kvbench/internal/units"
 )
 
-// ErrUnknownLink is returned, wrapped, when a link is neither a known name nor a rate.
+// ErrUnknownLink is returned, wrapped, for a link that is neither a listed name nor a
+// rate.
 var ErrUnknownLink = errors.New("unknown link")
 
-// LinkKind says which headers travel with the payload.
+// LinkKind selects the headers that travel with the payload.
 type LinkKind string
 
-// The kinds of link. Raw has no headers: the rate is what payload gets.
+// The kinds of link. Raw has no headers: the payload gets the whole rate.
 const (
 	Ethernet   LinkKind = "ethernet" // TCP over IPv4 in Ethernet frames
 	RoCE       LinkKind = "roce"     // RoCEv2 in Ethernet frames
@@ -27,7 +28,7 @@ const (
 	Raw        LinkKind = "raw"
 )
 
-// Link is a path between two memories as its data sheet describes it.
+// Link is a path between two memories, described by its data sheet.
 type Link struct {
 	Name string
 	Kind LinkKind
@@ -103,7 +104,8 @@ func rateName(bytesPerSecond float64) string {
 		}
 		bits, prefix = bits/1000, next
 	}
-	// Twelve digits hide the last bits of scaling and keep any rate a person types.
+	// Twelve digits drop rounding errors of the scaling and keep any rate a person
+	// types.
 	bits, _ = strconv.ParseFloat(strconv.FormatFloat(bits, 'g', 12, 64), 64)
 	return strconv.FormatFloat(bits, 'f', -1, 64) + prefix + "bit/s"
 }

@@ -20,13 +20,13 @@ type point struct {
 	transfers, descriptors int
 	bytes                  int64
 	seconds                []float64 // sorted, outliers removed
-	statistic              float64   // the median, or the quantile asked for
+	statistic              float64   // the median, or the quantile chosen in [FitOptions]
 	noise                  float64   // standard error of statistic, as a share of it
 }
 
-// A repetition is wild when it is slower than its point's median by half and by
-// six robust standard deviations: a stall of the host, not the path's spread.
-// A point that would lose more than 30 % keeps all: that is how the path behaves.
+// A repetition is wild if it is slower than its point's median by half and by six
+// robust standard deviations: a stall of the host, not the path's spread. A point that
+// would lose more than 30 % keeps all: that is the path's behaviour.
 const (
 	wildShare      = 0.5
 	wildDeviations = 6
@@ -65,8 +65,8 @@ func collect(samples []Sample) ([]point, error) {
 }
 
 // summarize sets every point's statistic. For the median it first drops wild
-// repetitions, because a tenth of them, all slow, would move every median the
-// same way and so the bandwidth with it. It returns how many it dropped.
+// repetitions: if a tenth are wild, all of them slow, they would move every median the
+// same way and so the bandwidth. It returns the number dropped.
 func summarize(points []point, q float64) (dropped int) {
 	if q == 0.5 {
 		limit := 1 + max(wildShare, wildDeviations*spread(points))
@@ -87,13 +87,14 @@ func summarize(points []point, q float64) (dropped int) {
 	return dropped
 }
 
-// leastNoise is the noise below which no point is believed, whatever its
-// repetitions say: clocks, and a curve that is never quite straight.
+// leastNoise is the least noise assumed for any point, to cover the clock and a curve
+// that is never quite straight.
 const leastNoise = 0.001
 
-// setNoise sets every point's noise. Its own few repetitions would tell it badly, and all
-// points together wrongly: a batch of 20 µs scatters by tens of per cent where one
-// of a second does by tenths. So it is pooled over the seven points nearest in time.
+// setNoise sets every point's noise, pooled over the seven points nearest in time. A
+// point alone has too few repetitions for an estimate, and all points together differ
+// too much: a batch of 20 µs scatters by tens of per cent, a batch of a second by
+// tenths.
 func setNoise(points []point) {
 	order := make([]int, len(points))
 	for i := range order {
@@ -110,16 +111,18 @@ func setNoise(points []point) {
 			near = append(near, points[j])
 		}
 		deviations = deviate(deviations[:0], near)
-		// π/2: the variance of a normal sample's median over that of its mean.
+		// π/2 is the variance of a normal sample's median over the variance of its
+		// mean.
 		points[i].noise = max(leastNoise, robustScale(deviations)*math.Sqrt(math.Pi/2/float64(len(points[i].seconds))))
 	}
 }
 
-// spread is the robust standard deviation of one repetition about its point's
-// median, as a share of it, pooled over the points.
+// spread is the robust standard deviation of one repetition about its point's median,
+// as a share of the median, pooled over the points.
 func spread(points []point) float64 { return robustScale(deviate(nil, points)) }
 
-// deviate appends how far each repetition is from its point's median, as a share of it.
+// deviate appends each repetition's distance from its point's median, as a share of the
+// median.
 func deviate(deviations []float64, points []point) []float64 {
 	for _, p := range points {
 		n := float64(len(p.seconds))
@@ -127,7 +130,7 @@ func deviate(deviations []float64, points []point) []float64 {
 			continue
 		}
 		m := quantile(p.seconds, 0.5)
-		widen := math.Sqrt(n / (n - 1)) // the median is of the same few repetitions
+		widen := math.Sqrt(n / (n - 1)) // the median comes from the same few repetitions
 		for _, t := range p.seconds {
 			deviations = append(deviations, math.Abs(t/m-1)*widen)
 		}
@@ -135,18 +138,20 @@ func deviate(deviations []float64, points []point) []float64 {
 	return deviations
 }
 
-// madToSigma turns a median absolute deviation into a normal's standard deviation.
+// madToSigma converts a median absolute deviation to a normal distribution's standard
+// deviation.
 const madToSigma = 1.4826
 
-// robustScale is the standard deviation that the absolute deviations would have
-// if they were normal; it sorts its argument.
+// robustScale is the standard deviation of a normal distribution with the same median
+// absolute deviation. It sorts its argument.
 func robustScale(deviations []float64) float64 {
 	slices.Sort(deviations)
 	return madToSigma * quantile(deviations, 0.5)
 }
 
-// quantile interpolates between the order statistics around (n-1)q, which gives
-// the usual median; gonum's stat.Quantile has no such kind. Zero when empty.
+// quantile interpolates between the order statistics around (n-1)q, which gives the
+// usual median; gonum's stat.Quantile does not offer this kind. It is 0 for an empty
+// slice.
 func quantile(sorted []float64, q float64) float64 {
 	if len(sorted) == 0 {
 		return 0
@@ -154,7 +159,7 @@ func quantile(sorted []float64, q float64) float64 {
 	return quantileOf(len(sorted), q, func(rank int) float64 { return sorted[rank] })
 }
 
-// quantileOf is [quantile] of n values, at least one, of which at gives that of a rank.
+// quantileOf is [quantile] of n values, at least one; at returns the value of a rank.
 func quantileOf(n int, q float64, at func(rank int) float64) float64 {
 	h := q * float64(n-1)
 	i := int(h)

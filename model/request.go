@@ -2,13 +2,13 @@ package model
 
 import "math"
 
-// StagedSeconds is the time to move bytes through stages one after another (GPU
-// to host, wire, host to GPU), cut in chunks that follow each other:
+// StagedSeconds is the time to move bytes through stages one after another (GPU to
+// host, wire, host to GPU), cut in chunks that follow each other:
 //
 //	Σ t_i + (k-1)·max t_i,  t_i = alpha_i + gamma_i + S/(k·B_i)
 //
-// The makespan of a linear pipeline. It holds while the stages share nothing; two
-// that share a memory bus or a PCIe link are one stage with their times added.
+// This is the makespan of a linear pipeline. It holds while the stages share nothing;
+// two that share a memory bus or a PCIe link are one stage with their times added.
 func StagedSeconds(stages []Cost, chunks int, bytes int64) float64 {
 	if chunks < 1 {
 		chunks = 1
@@ -25,9 +25,9 @@ func StagedSeconds(stages []Cost, chunks int, bytes int64) float64 {
 	return sum + float64(chunks-1)*slowest
 }
 
-// BestChunksEqual is the real-valued optimum for stages of equal startup alpha
-// and bandwidth B: √((m-1)·S/(alpha·B)), which for two stages is the usual
-// √(S/(alpha·B)). From d/dk of (m+k-1)·(alpha + S/(k·B)). One stage wants one chunk.
+// BestChunksEqual is the real-valued optimum for stages of equal startup alpha and
+// bandwidth B: √((m-1)·S/(alpha·B)), which for two stages is the usual √(S/(alpha·B)).
+// It follows from d/dk of (m+k-1)·(alpha + S/(k·B)). One stage needs one chunk.
 func BestChunksEqual(stages int, alphaSeconds, bytesPerSecond float64, bytes int64) float64 {
 	if stages < 2 {
 		return 1
@@ -35,16 +35,16 @@ func BestChunksEqual(stages int, alphaSeconds, bytesPerSecond float64, bytes int
 	return max(1, math.Sqrt(float64(stages-1)*float64(bytes)/(alphaSeconds*bytesPerSecond)))
 }
 
-// StreamsBandwidth is the rate in bytes a second of k streams that reach
-// streamRate each on a link that carries linkRate: min(R_link, k·R_stream). It
-// holds while each stream has a CPU and a queue of its own.
+// StreamsBandwidth is the rate, in bytes a second, of k streams that reach streamRate
+// each on a link that carries linkRate: min(R_link, k·R_stream). It holds while each
+// stream has its own CPU and queue.
 func StreamsBandwidth(streams int, linkRate, streamRate float64) float64 {
 	return min(linkRate, float64(max(0, streams))*streamRate)
 }
 
-// IncastSeconds is the least time in which one receiver of bytesPerSecond takes
-// bytes from each of several producers at once: N·S/B. Switch buffers that
-// overflow only add to it.
+// IncastSeconds is the least time for one receiver of bytesPerSecond to take bytes from
+// each of several producers at once: N·S/B. Switch buffers that overflow only add to
+// it.
 func IncastSeconds(producers int, bytes int64, bytesPerSecond float64) float64 {
 	return float64(producers) * Cost{BytesPerSecond: bytesPerSecond}.WireSeconds(bytes)
 }

@@ -5,17 +5,17 @@ import (
 	"math/bits"
 )
 
-// bicGain is how much lower BIC must be before the curve is given an overlap or a
-// knee: "strong" evidence on the scale of Kass and Raftery (JASA 90, 1995).
+// bicGain is the least drop of BIC that justifies an overlap or a knee: "strong"
+// evidence on the scale of Kass and Raftery (JASA 90, 1995).
 const bicGain = 6
 
-// overlaps are the overlaps that are tried; finer would not be told apart.
+// overlaps lists the overlaps that are tried; the data cannot separate finer steps.
 var overlaps = []float64{0, 0.25, 0.5, 0.75, 1}
 
-// bestShape tries overlaps and knees and keeps what BIC asks for. All shapes are
-// judged by the same Huber loss at the plain one's scale, so that a disturbed point
-// cannot buy a shape. Where posting is not told apart from the rest there is
-// nothing to overlap.
+// bestShape tries overlaps and knees and returns the shape with the best criterion. All
+// shapes are judged by the same Huber loss at the plain shape's scale, so that a
+// disturbed point does not justify a shape. If posting cannot be separated from the
+// rest there is nothing to overlap.
 func (p problem) bestShape(points []point, plain robust) (problem, robust) {
 	if plain.scale < 1e-9 {
 		return p, plain // nothing is left to explain
@@ -44,8 +44,8 @@ func (p problem) bestShape(points []point, plain robust) (problem, robust) {
 	return best, solution
 }
 
-// criterion is Schwarz's BIC with Huber's loss at a given scale in place of
-// squares, and the gain that each departure from the plain shape must bring.
+// criterion is Schwarz's BIC with Huber's loss at a given scale in place of squares,
+// plus the gain required for each departure from the plain shape.
 func (p problem) criterion(x coefficients, scale float64) float64 {
 	n := float64(len(p.values))
 	loss := 0.0
@@ -62,7 +62,7 @@ func (p problem) criterion(x coefficients, scale float64) float64 {
 		unknowns, departures = unknowns+1, departures+1
 	}
 	if p.knee != noKnee {
-		unknowns, departures = unknowns+1, departures+1 // its bandwidth is among the active
+		unknowns, departures = unknowns+1, departures+1 // its bandwidth is already counted in active
 	}
 	return n*math.Log(loss/n) + unknowns*math.Log(n) + departures*bicGain
 }

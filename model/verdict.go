@@ -10,8 +10,8 @@ import (
 // Status is the outcome of a comparison.
 type Status string
 
-// The outcomes. Unchecked is the zero value's meaning too: nothing was compared,
-// or the measurement cannot tell.
+// The outcomes. Unchecked, the zero value's meaning too, is for a comparison without
+// data or with a spread too wide to decide.
 const (
 	Pass      Status = "pass"
 	Fail      Status = "fail"
@@ -27,11 +27,11 @@ type Comparison struct {
 	Reason              string // one sentence for people
 }
 
-// Compare judges measured against predicted, both in seconds. Their intervals
-// are combined as independent errors of the logarithm. It passes a ratio within
-// 1±tolerance, fails one outside it whose whole interval is outside, and leaves
-// unchecked what the spread cannot decide: a ratio outside whose interval still
-// reaches the tolerated band, or inside with an interval beyond both its edges.
+// Compare judges measured against predicted, both in seconds. It combines their
+// intervals as independent errors of the logarithm. It passes a ratio within
+// 1±tolerance and fails a ratio outside it if the ratio's whole interval is outside
+// too. It leaves unchecked a ratio outside with an interval that reaches the tolerated
+// band, and a ratio inside with an interval beyond both edges of the band.
 func Compare(measured, predicted Interval, tolerance float64) Comparison {
 	c := Comparison{Measured: measured, Predicted: predicted, Tolerance: tolerance, Status: Unchecked}
 	switch {
@@ -67,8 +67,8 @@ func Compare(measured, predicted Interval, tolerance float64) Comparison {
 
 func positive(v float64) bool { return v > 0 && !math.IsInf(v, 0) }
 
-// ratioInterval is a/b with the errors of both. A bound of 0 or less is taken as
-// open on that side.
+// ratioInterval is a/b with the errors of both. A bound of 0 or less counts as open on
+// that side.
 func ratioInterval(a, b Interval) Interval {
 	r := a.Value / b.Value
 	down := math.Hypot(logRatio(a.Value, a.Low), logRatio(b.High, b.Value))
@@ -83,16 +83,16 @@ func logRatio(over, under float64) float64 {
 	return math.Log(max(1, over/under))
 }
 
-// MedianRanks is the pair of quantiles of n sorted samples that bracket the true
-// median with at least 95 % confidence, whatever their distribution (the
-// binomial order-statistic interval). Below six samples no pair reaches 95 %,
-// and it is the smallest and the largest: 0 and 1.
+// MedianRanks returns the pair of quantiles of n sorted samples that bracket the true
+// median with at least 95 % confidence for any distribution (the binomial
+// order-statistic interval). Below six samples no pair reaches 95 %, and the result is
+// the smallest and the largest: 0 and 1.
 func MedianRanks(n int) (low, high float64) {
 	if n < 6 {
 		return 0, 1
 	}
 	b := distuv.Binomial{N: float64(n), P: 0.5}
-	// Start just under the normal approximation: the tail below is out of reach.
+	// Start just below the normal approximation: all smaller ranks satisfy the bound.
 	l := max(0, int(float64(n)/2-0.98*math.Sqrt(float64(n)))-2)
 	for b.CDF(float64(l)) <= 0.025 {
 		l++

@@ -2,8 +2,8 @@ package payload
 
 import "fmt"
 
-// blockConfigs reads the searched architectures of Nemotron-NAS: attention that
-// is left out or replaced by a matrix keeps nothing.
+// blockConfigs reads the searched architectures of Nemotron-NAS. A block without
+// attention, or with a matrix in its place, keeps no cache.
 func (c *reader) blockConfigs() ([]role, []int64) {
 	blocks, ok := c.o.fields["block_configs"].([]any)
 	if !ok || int64(len(blocks)) != c.count {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Identity names one block of one request. It decides what the block's bytes are.
+// Identity names one block of one request and determines the block's bytes.
 type Identity struct {
 	Run     uint64 // random for each run
 	Request uint64 // counts up over a run, warm-up included
@@ -14,16 +14,16 @@ type Identity struct {
 }
 
 const (
-	// stampBytes is the size of a stamp: four little-endian words that hold run, request,
-	// layer<<32|block, and a check over them.
+	// stampBytes is the size of a stamp: four little-endian words that hold run,
+	// request, layer<<32|block, and a checksum of them.
 	stampBytes = 32
-	// minStamped is the smallest block with a stamp at either end. A smaller one
-	// is filled and checked whole.
+	// minStamped is the smallest block with a stamp at either end. A smaller block is
+	// filled and checked whole.
 	minStamped = 2 * stampBytes
 )
 
-// mix is SplitMix64's finaliser (Steele, Lea and Flood, OOPSLA 2014): a bijection
-// in which every input bit moves every output bit.
+// mix is SplitMix64's finaliser (Steele, Lea and Flood, OOPSLA 2014), a bijection:
+// every input bit affects every output bit.
 func mix(z uint64) uint64 {
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb
@@ -39,8 +39,8 @@ func (id Identity) key() uint64 {
 	return mix(k ^ (uint64(id.Layer)<<32 | uint64(id.Block)) + golden)
 }
 
-// stamp writes the identity to b, which has stampBytes. The end of a block
-// carries another stamp than its head, so that neither can stand in for the other.
+// stamp writes the identity to b, which has stampBytes. The stamps at the head and end
+// of a block differ in tail, so that neither can replace the other.
 func (id Identity) stamp(b []byte, tail uint64) {
 	_ = b[stampBytes-1]
 	place := uint64(id.Layer)<<32 | uint64(id.Block)
@@ -65,8 +65,8 @@ func (id Identity) noise(b []byte) {
 	}
 }
 
-// isNoise reports whether b holds the block's pseudo-random bytes from byte skip on,
-// a multiple of 8, up to byte len(b) of it.
+// isNoise reports whether b holds the block's pseudo-random bytes, from byte skip to
+// the end of b. skip must be a multiple of 8.
 func (id Identity) isNoise(b []byte, skip int) bool {
 	k := id.key() + golden*uint64(skip/8)
 	b = b[skip:]
@@ -86,7 +86,7 @@ func (id Identity) isNoise(b []byte, skip int) bool {
 	return differ == 0
 }
 
-// Depth says how much of what arrived is checked.
+// Depth is the extent of checking at the destination.
 type Depth string
 
 // The depths.
@@ -111,8 +111,8 @@ func Noise(mem []byte, seed uint64) {
 	Identity{Run: seed, Request: 1 << 63}.noise(mem)
 }
 
-// Fill writes what request's blocks must hold to the source image: all bytes for
-// VerifyFull, the stamps for VerifyStamp, nothing for VerifyNone.
+// Fill writes the blocks of a request to the source image: all bytes for VerifyFull,
+// the stamps for VerifyStamp, nothing for VerifyNone.
 func (p *Plan) Fill(source []byte, run, request uint64, d Depth) {
 	p.each(run, request, d, func(id Identity, b Piece) {
 		id.fill(source[b.Source:b.Source+b.Length], d)
@@ -141,14 +141,14 @@ func (p *Plan) each(run, request uint64, d Depth, f func(Identity, Piece)) {
 	}
 }
 
-// Verdict is the outcome of checking what arrived.
+// Verdict is the outcome of a check at the destination.
 type Verdict struct {
 	Checked    int64  `json:"checked"`    // blocks
-	Mismatched int64  `json:"mismatched"` // blocks that do not hold what they must
+	Mismatched int64  `json:"mismatched"` // blocks with unexpected bytes
 	First      string `json:"first,omitempty"`
 }
 
-// Add counts another verdict in.
+// Add merges another verdict into v.
 func (v *Verdict) Add(o Verdict) {
 	v.Checked += o.Checked
 	v.Mismatched += o.Mismatched
@@ -157,7 +157,8 @@ func (v *Verdict) Add(o Verdict) {
 	}
 }
 
-// Check compares the destination image with what request's blocks must hold.
+// Check compares the blocks of a request in the destination image with the bytes that
+// Fill wrote.
 func (p *Plan) Check(dest []byte, run, request uint64, d Depth) Verdict {
 	var v Verdict
 	p.each(run, request, d, func(id Identity, b Piece) {
@@ -174,7 +175,7 @@ func (p *Plan) Check(dest []byte, run, request uint64, d Depth) Verdict {
 	return v
 }
 
-// holds reports whether the block has what fill wrote.
+// holds reports whether the block has the bytes that fill wrote.
 func (id Identity) holds(b []byte, d Depth) bool {
 	if len(b) < minStamped {
 		return id.isNoise(b, 0)
@@ -189,7 +190,7 @@ func (id Identity) holds(b []byte, d Depth) bool {
 	return d != VerifyFull || id.isNoise(b[:end], stampBytes)
 }
 
-// explain says what is wrong with a block, as far as its own bytes tell.
+// explain describes the error in a block, as far as the block's own bytes show it.
 func (id Identity) explain(b []byte) string {
 	where := fmt.Sprintf("request %d, transfer %d, block %d (%d bytes)", id.Request, id.Layer, id.Block, len(b))
 	if len(b) < minStamped {

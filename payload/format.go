@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// Format is a wire format: how many bytes an element of K or V takes, and where
-// its scales lie. The zero value is fp16. Its spellings, bytes an element for
-// vectors of d elements, and places of the scales:
+// Format is a wire format: the bytes of an element of K or V, and the place of its
+// scales. The zero value is fp16. Its spellings, bytes an element for vectors of d
+// elements, and places of the scales:
 //
 //	fp16, bf16       2
-//	fp8              1              static scale, known to both sides: not shipped
+//	fp8              1              static scale on both sides: not shipped
 //	fp8-token-head   1 + 4/d        FP32 scale a token and head, inside: after its vector
-//	int8             1 + 2/d        FP16 scale a token and head, beside: a range of its own
+//	int8             1 + 2/d        FP16 scale a token and head, beside: in a separate range
 //	int8-gN          1 + 4/N        FP16 scale and zero a group of N elements, beside
 //	int4             0.5 + 2/d      FP16 scale a token and head, beside
 //	int4-gN          0.5 + 4/N      FP16 scale and zero a group of N elements, beside
@@ -29,16 +29,15 @@ import (
 //	pdtrim:A/B/L/M   fp16           and layers M ship nothing
 //	ratio:X          2X             an entropy coder's output; X is an input, not computed
 //
-// Vectors whose codes do not fill whole bytes, or whose elements do not fill whole
-// groups, are rounded up. Layers are ranges joined by +, as in 0-9+70-79; a comma does as well
-// for + and /, as in pdtrim:4,64,0-39.
+// Vectors are rounded up to whole bytes and whole groups. Layers are ranges joined by
+// +, as in 0-9+70-79. A comma can replace + and /, as in pdtrim:4,64,0-39.
 type Format struct {
 	code  code
 	group int        // elements a group of int8-gN and int4-gN
 	share float64    // spectrum's budget, ratio's ratio
 	first int64      // pdtrim: tokens kept at the start
 	last  int64      // pdtrim: tokens kept at the end
-	trim  []layerRun // pdtrim: layers that keep only those
+	trim  []layerRun // pdtrim: layers that keep only first and last tokens
 	drop  []layerRun // pdtrim: layers that ship nothing
 }
 
@@ -61,7 +60,7 @@ const (
 	codeRatio
 )
 
-// plainNames are the formats without parameters, and the names that engines use for them.
+// plainNames are the formats without parameters, and engines' names for them.
 var plainNames = []struct {
 	name string
 	code code
@@ -72,7 +71,7 @@ var plainNames = []struct {
 	{"fp8_per_token_head", codeFP8TokenHead},
 }
 
-// Formats lists the spellings that ParseFormat takes, with example parameters.
+// Formats lists the spellings that ParseFormat accepts, with example parameters.
 func Formats() []string {
 	return []string{
 		"fp16", "bf16", "fp8", "fp8-token-head", "int8", "int8-g128", "int4", "int4-g64", "nvfp4", "mxfp4", "kivi2",
@@ -80,7 +79,8 @@ func Formats() []string {
 	}
 }
 
-// ParseFormat reads one of the spellings that Format documents.
+// ParseFormat reads one of the spellings that Format documents. It returns an error for
+// any other text.
 func ParseFormat(s string) (Format, error) {
 	name := strings.ToLower(strings.TrimSpace(s))
 	for _, p := range plainNames {
@@ -105,8 +105,8 @@ func ParseFormat(s string) (Format, error) {
 	return Format{}, fmt.Errorf("read format %.60q: no such format; use one of %s", s, strings.Join(Formats(), ", "))
 }
 
-// ParseFormats reads a list of formats with commas between them. A comma before
-// a digit belongs to the format before it: fp16,pdtrim:4,64,0-39,fp8 is three.
+// ParseFormats reads a comma-separated list of formats. A comma before a digit belongs
+// to the format before it: fp16,pdtrim:4,64,0-39,fp8 is three.
 func ParseFormats(s string) ([]Format, error) {
 	var formats []Format
 	for start, i := 0, 0; i <= len(s); i++ {
@@ -182,7 +182,7 @@ func parsePDTrim(s, arg string) (Format, error) {
 	return f, nil
 }
 
-// String returns the canonical spelling, which ParseFormat reads and which holds no comma.
+// String returns the canonical spelling: ParseFormat reads it and it has no comma.
 func (f Format) String() string {
 	number := strconv.FormatFloat(f.share, 'g', -1, 64)
 	switch f.code {
@@ -212,7 +212,7 @@ func (f Format) String() string {
 // MarshalText writes the canonical spelling.
 func (f Format) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
 
-// UnmarshalText reads what ParseFormat reads.
+// UnmarshalText reads any spelling of ParseFormat.
 func (f *Format) UnmarshalText(text []byte) error {
 	v, err := ParseFormat(string(text))
 	if err == nil {
@@ -221,14 +221,15 @@ func (f *Format) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Input says whether the size rests on a figure the user gave rather than on arithmetic.
+// Input reports whether the size depends on a figure from the user instead of
+// arithmetic.
 func (f Format) Input() bool { return f.code == codeRatio }
 
-// layerRun is a range of layers, both ends in it.
+// layerRun is a range of layers, both ends included.
 type layerRun struct{ from, to int }
 
-// ParseLayers reads layers such as 0-9,70-79 (or with + for the comma) and
-// returns their indices, ascending, each once.
+// ParseLayers reads layers such as 0-9,70-79 (or with + for the comma) and returns
+// their indices, ascending and unique.
 func ParseLayers(s string) ([]int, error) {
 	runs, err := parseRuns(s)
 	if err != nil {
@@ -243,7 +244,8 @@ func ParseLayers(s string) ([]int, error) {
 	return layers, nil
 }
 
-// parseRuns reads ranges, sorts them and joins those that touch, so that equal sets are equal values.
+// parseRuns reads ranges, sorts them and joins adjacent ones, so that equal sets are
+// equal values.
 func parseRuns(s string) ([]layerRun, error) {
 	var runs []layerRun
 	for _, field := range strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == '+' }) {

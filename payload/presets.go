@@ -14,13 +14,13 @@ import (
 	"kvbench/internal/spelling"
 )
 
-// presetFile maps a name to the fields of the model's public config.json that
-// its KV geometry and its parameters follow from.
+// presetFile maps a name to the fields of the model's public config.json that determine
+// its KV geometry and its parameters.
 //
 //go:embed presets.json
 var presetFile []byte
 
-// presets splits the file into names and undecoded configs, once, when first asked for.
+// presets splits the file into names and undecoded configs, once, on first use.
 var presets = sync.OnceValues(func() (map[string]json.RawMessage, error) {
 	var m map[string]json.RawMessage
 	err := json.Unmarshal(presetFile, &m)
@@ -29,7 +29,7 @@ var presets = sync.OnceValues(func() (map[string]json.RawMessage, error) {
 
 // Presets returns the names of the embedded models, sorted.
 func Presets() []string {
-	m, _ := presets() // a test reads the file: it is part of the program
+	m, _ := presets() // the embedded file cannot be bad: a test reads it
 	names := make([]string, 0, len(m))
 	for name := range m {
 		names = append(names, name)
@@ -41,7 +41,7 @@ func Presets() []string {
 // UnknownModelError is returned for a model that is neither a preset nor a path.
 type UnknownModelError struct {
 	Name    string
-	Nearest []string // presets with a like name, nearest first; may be empty
+	Nearest []string // presets with a similar name, nearest first; may be empty
 }
 
 func (e *UnknownModelError) Error() string {
@@ -52,9 +52,9 @@ func (e *UnknownModelError) Error() string {
 	return fmt.Sprintf("load model %.80q: there is no preset and no file of that name; %s, a config.json or a directory that holds one", e.Name, hint)
 }
 
-// Load returns the geometry of a preset by its name in any case, or of a
-// config.json by its path or by the directory that holds it. A preset goes before
-// a file of the same name; a name that is none of these is an *UnknownModelError.
+// Load returns the geometry of a preset by its name in any case, or of a config.json by
+// its path or directory. A preset takes precedence over a file of the same name. Load
+// returns an *UnknownModelError for any other name.
 func Load(nameOrPath string) (Geometry, error) {
 	m, err := presets()
 	if err != nil {
@@ -102,8 +102,8 @@ func loadFile(path string) (Geometry, error) {
 	return g, nil
 }
 
-// nearest returns up to three names: those within a third of the name's length in
-// edits, then those that contain it.
+// nearest returns up to three names: first names within a third of the name's length in
+// edits, then names that contain it.
 func nearest(name string, names []string) []string {
 	const shown, longest = 3, 64
 	if len(name) > longest || len(name) < 2 {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// RankPair is what one prefill rank sends to one decode rank.
+// RankPair is the traffic from one prefill rank to one decode rank.
 type RankPair struct {
 	Prefill     int   // stage*TP + tensor rank
 	Decode      int   // stage*TPDecode + tensor rank
@@ -13,32 +13,32 @@ type RankPair struct {
 	Descriptors int64
 }
 
-// KindSummary is the layers of a model that have the same geometry.
+// KindSummary sums the layers of a model that have the same geometry.
 type KindSummary struct {
 	Layer         Layer
 	Count         int     // layers of this kind
-	Tokens        int64   // that one of them holds
+	Tokens        int64   // held by one of them
 	BytesPerToken float64 // of all of them together, as if unbounded, with scales
 	Bytes         int64   // of all of them together, without rounding to blocks
 	StateBytes    int64   // of all of them together
 }
 
-// Shape is what a request weighs. All sizes are bytes.
+// Shape holds the sizes of a request. All sizes are bytes.
 type Shape struct {
 	Bytes          int64   // the whole model's KV in the format with its scales; windows clipped, no rounding to blocks, no state
-	PublishedBytes int64   // the same as the format is advertised: no scales, no maps
-	WireBytes      int64   // what all rank pairs move together: kept layers, replicas, whole blocks, and the state if the spec moves it
+	PublishedBytes int64   // Bytes as the format is advertised: no scales, no maps
+	WireBytes      int64   // bytes from all rank pairs together: kept layers, replicas, whole blocks, and the state if the spec moves it
 	StateBytes     int64   // fixed state of the whole model
-	BytesPerToken  float64 // what one more token costs, every attention layer as if unbounded
+	BytesPerToken  float64 // bytes of one more token, counting every attention layer as unbounded
 
 	Layers          int // of the model
-	AttentionLayers int // those that hold something for each token
+	AttentionLayers int // layers with a cache for each token
 	Kinds           []KindSummary
-	Pairs           []RankPair // that move something, by prefill and decode rank
+	Pairs           []RankPair // the pairs that move bytes, by prefill and decode rank
 	Notes           []string
 }
 
-// Pair returns one rank pair's row; false where it moves nothing.
+// Pair returns one rank pair's row; false if the pair moves nothing.
 func (s Shape) Pair(prefillRank, decodeRank int) (RankPair, bool) {
 	i, ok := slices.BinarySearchFunc(s.Pairs, RankPair{Prefill: prefillRank, Decode: decodeRank}, comparePairs)
 	if !ok {
@@ -51,8 +51,8 @@ func comparePairs(a, b RankPair) int {
 	return cmp.Or(cmp.Compare(a.Prefill, b.Prefill), cmp.Compare(a.Decode, b.Decode))
 }
 
-// Shape computes the totals and every rank pair's row in closed form: its cost
-// does not grow with the tokens.
+// Shape computes the totals and every rank pair's row in closed form: its running time
+// does not grow with the tokens. It returns Validate's errors.
 func (s Spec) Shape() (Shape, error) {
 	if err := s.Validate(); err != nil {
 		return Shape{}, err
@@ -103,7 +103,8 @@ func (s Spec) kinds() []KindSummary {
 	return kinds
 }
 
-// held returns the tokens that a layer holds of n: none where it is no attention layer.
+// held returns how many of a request's n tokens a layer holds: 0 if it is no attention
+// layer.
 func held(l Layer, n int64) int64 {
 	if !l.Attention() {
 		return 0
@@ -111,8 +112,8 @@ func held(l Layer, n int64) int64 {
 	return l.Tokens(n)
 }
 
-// pairs sums every rank pair's pools. Stages of both sides tile the layers, so
-// walking them together meets each overlap once.
+// pairs sums every rank pair's pools. Stages of both sides tile the layers, so walking
+// them together visits each overlap once.
 func (s Spec) pairs() []RankPair {
 	sum := map[[2]int]RankPair{}
 	layers := int64(len(s.Geometry.Layers))

@@ -6,16 +6,16 @@ import (
 	"slices"
 )
 
-// TransferSize is what one transfer of a rank pair weighs.
+// TransferSize is the size of one transfer of a rank pair.
 type TransferSize struct {
-	Layer, Ready int // as of [Transfer]
+	Layer, Ready int // as in [Transfer]
 	Descriptors  int64
 	Bytes        int64
 }
 
-// Sizes are the transfers of the plan that [Spec.Pair] makes, in its order, in closed
-// form: their cost does not grow with the tokens, nor with the other rank pairs. Its
-// errors are those of Pair, among them [NothingError].
+// Sizes returns the sizes of the transfers in the plan of [Spec.Pair], in its order, in
+// closed form: the running time does not grow with the tokens, nor with the other rank
+// pairs. It returns the same errors as Pair, including [NothingError].
 func (s Spec) Sizes(prefillRank, decodeRank int) ([]TransferSize, error) {
 	if err := s.validatePair(prefillRank, decodeRank); err != nil {
 		return nil, err
@@ -48,8 +48,8 @@ func (s Spec) Sizes(prefillRank, decodeRank int) ([]TransferSize, error) {
 	return sizes, nil
 }
 
-// readyBy is how many of the layers that move, in order, prefill has made when it has made
-// the layer last, which is one of them.
+// readyBy returns the number of moving layers that prefill has computed when it
+// finishes the layer last. moving is in order and includes last.
 func readyBy(moving []int, last int) int {
 	at, _ := slices.BinarySearch(moving, last)
 	return at + 1
@@ -57,13 +57,13 @@ func readyBy(moving []int, last int) int {
 
 // group is the layers of a cell that move together.
 type group struct {
-	cell   int // its place among the cells
+	cell   int // index among the cells
 	layers []int
 }
 
 func (g group) last() int { return g.layers[len(g.layers)-1] }
 
-// inOrder lists the groups of cells by when they are complete: by their last layer.
+// inOrder lists the groups of cells in order of completion: by their last layer.
 func inOrder(cells []cell) []group {
 	var groups []group
 	for i, c := range cells {
@@ -78,11 +78,10 @@ func inOrder(cells []cell) []group {
 // NothingError is returned for a rank pair that moves nothing.
 type NothingError struct {
 	Prefill, Decode int
-	Pairs           []RankPair // that do; none where the whole request moves nothing
-	Why             string     // there are none, with what to do
+	Pairs           []RankPair // the pairs that move bytes; empty if the whole request moves nothing
+	Why             string     // reason for empty Pairs, with advice
 }
 
-// Error implements error.
 func (e *NothingError) Error() string {
 	if len(e.Pairs) == 0 {
 		return "the request moves nothing: " + e.Why
@@ -97,7 +96,7 @@ func (e *NothingError) Error() string {
 	return fmt.Sprintf("rank pair %d:%d moves nothing; choose one that does, such as %s", e.Prefill, e.Decode, some)
 }
 
-// nothing is the error of a rank pair of a resolved spec that moves nothing.
+// nothing returns the error of a rank pair of a resolved spec that moves nothing.
 func (s Spec) nothing(prefillRank, decodeRank int) *NothingError {
 	e := &NothingError{Prefill: prefillRank, Decode: decodeRank, Pairs: s.pairs()}
 	if len(e.Pairs) > 0 {

@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// Spec is a request to be moved: which model, how long, in which format and
-// layout, between which parallel ranks.
+// Spec is a request to move: its model, length, format, layout and parallel ranks.
 type Spec struct {
 	Geometry Geometry
 	Tokens   int64 // of the request; at least 1
@@ -22,12 +21,12 @@ type Spec struct {
 
 const (
 	maxTP = 4096
-	// maxBytes bounds an estimate from above of every sum in this package, far
-	// enough below 2^63 that none of them can overflow.
+	// maxBytes is a limit on the upper estimate of every sum in this package, far
+	// enough below 2^63 that no sum can overflow.
 	maxBytes = 1 << 61
 )
 
-// resolved returns the spec with its zero values replaced by what they mean.
+// resolved returns the spec with its zero values replaced by their defaults.
 func (s Spec) resolved() Spec {
 	s.TP, s.PP = max(s.TP, 1), max(s.PP, 1)
 	if s.TPDecode == 0 {
@@ -39,8 +38,8 @@ func (s Spec) resolved() Spec {
 	return s
 }
 
-// Validate names the first field that cannot be, and what to do about it. A spec
-// that passes has sizes that fit an int64.
+// Validate returns an error that names the first invalid field, with advice. The sizes
+// of a valid spec fit an int64.
 func (s Spec) Validate() error {
 	if err := s.Geometry.Validate(); err != nil {
 		return err
@@ -108,7 +107,7 @@ func (s Spec) validateLayers() error {
 	return nil
 }
 
-// validateSize bounds the sum of all bytes from above in floating point: no
+// validateSize checks an upper bound of the sum of all bytes in floating point: no
 // format takes more than 8 bytes an element and 64 a head and token.
 func (s Spec) validateSize() error {
 	r := s.resolved()
@@ -123,7 +122,7 @@ func (s Spec) validateSize() error {
 	return nil
 }
 
-// moves says whether a layer is among those kept.
+// moves reports whether a layer is among the layers that move.
 func (s Spec) moves(layer int) bool {
 	if s.Layers == nil {
 		return true

@@ -2,13 +2,14 @@ package payload
 
 import "kvbench/internal/units"
 
-// Element sizes of a state: engines keep it in the model's 16-bit type unless the
-// config asks for more. The config's torch_dtype plays no part, as with K and V.
+// stateElement is the bytes of a state's element: engines keep states in the model's
+// 16-bit type unless the config specifies more. The config's torch_dtype plays no part,
+// as with K and V.
 const stateElement = 2
 
-// state returns the fixed bytes a request of one layer that keeps a state. Shapes
-// are those of vLLM's MambaStateShapeCalculator: a convolution keeps its last
-// kernel-1 inputs, and a recurrence its matrix.
+// state returns the fixed bytes a request of one layer with a state. The shapes come
+// from vLLM's MambaStateShapeCalculator: a convolution keeps its last kernel-1 inputs,
+// and a recurrence its matrix.
 func (c *reader) state() int64 {
 	n, field := c.stateSize()
 	if n < 0 || n > maxState {
@@ -18,8 +19,8 @@ func (c *reader) state() int64 {
 	return n
 }
 
-// stateSize returns the bytes of a state, and the field that tells its size best;
-// a negative size is one above maxState.
+// stateSize returns the bytes of a state, and the field that determines its size most;
+// a negative size is above maxState.
 func (c *reader) stateSize() (int64, string) {
 	switch c.model {
 	case "qwen3_next", "qwen3_5", "qwen3_5_moe":
@@ -44,7 +45,7 @@ func (c *reader) stateSize() (int64, string) {
 	return 0, ""
 }
 
-// mamba2Fields are the names by which a class gives the shape of its Mamba-2 layers.
+// mamba2Fields are a class's field names for the shape of its Mamba-2 layers.
 type mamba2Fields struct{ heads, dim, groups, state, kernel string }
 
 var mamba2Names = map[string]mamba2Fields{
@@ -56,7 +57,7 @@ var mamba2Names = map[string]mamba2Fields{
 	"falcon_h1":        {"mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state", "mamba_d_conv"},
 }
 
-// stateDim reads a dimension of a state: small enough that products of four fit an int64.
+// stateDim reads a dimension of a state, limited so that products of four fit an int64.
 func (c *reader) stateDim(name string) int64 { return c.need(1, maxHeads, name) }
 
 // ssmElement returns the bytes of an element of a recurrent matrix.
@@ -76,8 +77,8 @@ func (c *reader) ssmElement() int64 {
 	return stateElement
 }
 
-// deltaNet is Gated DeltaNet: a convolution over q, k and v, and a matrix of
-// value by key elements for each value head.
+// deltaNet returns the state of Gated DeltaNet: a convolution over q, k and v, and a
+// matrix of value by key elements for each value head.
 func (c *reader) deltaNet() int64 {
 	kh, vh := c.stateDim("linear_num_key_heads"), c.stateDim("linear_num_value_heads")
 	kd, vd := c.stateDim("linear_key_head_dim"), c.stateDim("linear_value_head_dim")
@@ -85,7 +86,7 @@ func (c *reader) deltaNet() int64 {
 	return add(conv, product(vh, vd, kd, c.ssmElement()))
 }
 
-// kimiDelta is Kimi Delta Attention; engines keep its matrix in FP32.
+// kimiDelta returns the state of Kimi Delta Attention; engines keep its matrix in FP32.
 func (c *reader) kimiDelta() int64 {
 	outer := c.o
 	defer func() { c.o = outer }()
@@ -95,14 +96,15 @@ func (c *reader) kimiDelta() int64 {
 	return add(conv, product(heads, dim, dim, 4))
 }
 
-// lightning is MiniMax's linear attention: a square matrix a query head.
+// lightning returns the state of MiniMax's linear attention: a square matrix a query
+// head.
 func (c *reader) lightning() int64 {
 	k, _ := c.dims()
 	c.note("the recurrent state is taken as 16-bit: no field says otherwise")
 	return product(c.allHeads(), k, k, stateElement)
 }
 
-// recurrence is the RG-LRU of Griffin: one FP32 vector, and a convolution.
+// recurrence returns the state of Griffin's RG-LRU: one FP32 vector, and a convolution.
 func (c *reader) recurrence() int64 {
 	width, ok := c.number(1, maxDim, "lru_width")
 	if !ok {
@@ -111,8 +113,8 @@ func (c *reader) recurrence() int64 {
 	return add(width*4, product(width, c.need(1, maxHeads, "conv1d_width")-1, stateElement))
 }
 
-// mamba2 is a state-space layer with heads: a convolution over the inner width
-// and the groups' B and C, and a matrix a head.
+// mamba2 returns the state of a state-space layer with heads: a convolution over the
+// inner width and the groups' B and C, and a matrix a head.
 func (c *reader) mamba2(names mamba2Fields) int64 {
 	heads := c.stateDim(names.heads)
 	d := c.stateDim(names.state)
@@ -121,8 +123,8 @@ func (c *reader) mamba2(names mamba2Fields) int64 {
 	return add(conv, product(inner, d, c.ssmElement()))
 }
 
-// stateHeadDim returns the width of a state-space head. Bamba and its kin may say
-// "auto": the inner width shared out.
+// stateHeadDim returns the width of a state-space head. In Bamba and related classes
+// the field may be "auto": the inner width over the heads.
 func (c *reader) stateHeadDim(names mamba2Fields, heads int64) int64 {
 	if names.dim != "mamba_d_head" || c.o.has(names.dim) && c.o.text(names.dim) != "auto" {
 		return c.stateDim(names.dim)
@@ -137,10 +139,10 @@ func (c *reader) stateHeadDim(names mamba2Fields, heads int64) int64 {
 	return inner / max(1, heads)
 }
 
-// mamba1 is a state-space layer without heads.
+// mamba1 returns the state of a state-space layer without heads.
 func (c *reader) mamba1(state, kernel string) int64 {
 	inner, ok := int64(0), false
-	if c.model != "jamba" { // whose intermediate_size is the feed-forward block's
+	if c.model != "jamba" { // Jamba's intermediate_size is the feed-forward block's
 		inner, ok = c.number(1, maxDim, "intermediate_size")
 	}
 	if !ok {
@@ -150,7 +152,7 @@ func (c *reader) mamba1(state, kernel string) int64 {
 	return add(conv, product(inner, c.stateDim(state), c.ssmElement()))
 }
 
-// product multiplies sizes; -1 where the result is above maxState.
+// product multiplies sizes; -1 if the result is above maxState or a factor is negative.
 func product(factors ...int64) int64 {
 	n := int64(1)
 	for _, f := range factors {
@@ -162,7 +164,7 @@ func product(factors ...int64) int64 {
 	return n
 }
 
-// add adds sizes; -1 where one of them is.
+// add adds sizes; -1 if either is negative.
 func add(a, b int64) int64 {
 	if a < 0 || b < 0 {
 		return -1
