@@ -105,13 +105,7 @@ func TestRefusals(t *testing.T) {
 
 // TestNobodyThere: an address where nothing, or something else, listens.
 func TestNobodyThere(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead := l.Addr().String()
-	l.Close()
-
+	dead := testenv.DeadAddress(t)
 	answer := func(f func(net.Conn)) string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {

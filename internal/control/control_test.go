@@ -182,13 +182,7 @@ func TestStrangers(t *testing.T) {
 }
 
 func TestDialNobody(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
-	if _, err := Dial(t.Context(), addr, Options{}); err == nil || !strings.Contains(err.Error(), "is `kvbench consumer` running") {
+	if _, err := Dial(t.Context(), testenv.DeadAddress(t), Options{}); err == nil || !strings.Contains(err.Error(), "is `kvbench consumer` running") {
 		t.Errorf("Dial of a closed port: %v", err)
 	}
 }

@@ -160,7 +160,7 @@ func TestClose(t *testing.T) {
 	if ended(mine) {
 		t.Error("who was accepted is cut off")
 	}
-	if _, err := net.Dial("tcp", addr.String()); err == nil {
-		t.Error("somebody listens still")
+	if _, err := l.net.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the socket still listens: %v", err)
 	}
 }

@@ -315,10 +315,11 @@ func TestDialSilent(t *testing.T) {
 
 // TestDialNobody: the port has gone.
 func TestDialNobody(t *testing.T) {
-	l := listen(t, patience)
-	address := l.Address()
-	l.Close()
-	_, err := Dial(t.Context(), address, "", Target, word{}, &word{}, patience)
+	address, err := json.Marshal(intake.Address{HostPort: testenv.DeadAddress(t), Secret: make([]byte, intake.SecretSize)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Dial(t.Context(), address, "", Target, word{}, &word{}, patience)
 	if !errors.Is(err, transport.ErrPeer) || !strings.Contains(err.Error(), "firewall") {
 		t.Errorf("%v, want ErrPeer and what to look at", err)
 	}
