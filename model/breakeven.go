@@ -7,51 +7,51 @@ import (
 	"kvbench/internal/units"
 )
 
-// Scenario is one request on a disaggregated pair: what it ships, over what, and
-// what it wins.
+// Scenario is one request on a disaggregated pair: its transfers, its path and the time
+// that it saves.
 type Scenario struct {
 	ContextTokens int64
 	Transfers     Transfers // of the request
 	Path          Cost
-	// PrefillSeconds is prefill on its own node, undisturbed.
+	// PrefillSeconds is prefill on a separate node, undisturbed.
 	PrefillSeconds float64
-	// LeastPrefillSeconds is what its accelerators take at the peak of their
-	// arithmetic, below which nothing can bring it; 0 where that is not known.
+	// LeastPrefillSeconds is the prefill time at the accelerators' peak arithmetic rate, a
+	// lower bound; 0 if unknown.
 	LeastPrefillSeconds float64
-	// SavedSeconds is prefill time before minus after: the interference and
-	// queueing that disaggregation removes. It is measured, or set as a share of
-	// prefill; nothing here can derive it. Used only when SavedKnown.
+	// SavedSeconds is prefill time before minus after: the interference and queueing that
+	// disaggregation removes. It is measured, or set as a share of prefill; it cannot be
+	// derived here. It is used only if SavedKnown is set.
 	SavedSeconds float64
-	SavedShare   float64 // of PrefillSeconds, added to SavedSeconds: what grows with prefill
+	SavedShare   float64 // of PrefillSeconds, added to SavedSeconds: the part that grows with prefill
 	SavedKnown   bool
 	Overlap      bool // ship each layer as it is ready
-	// ArrivalsPerSecond of like requests on the same link; 0 leaves queueing out.
+	// ArrivalsPerSecond counts equal requests on the same link; 0 leaves queueing out.
 	ArrivalsPerSecond float64
 }
 
-// Outcome is what a scenario comes to.
+// Outcome is the result of a scenario.
 type Outcome struct {
 	TransferSeconds float64 // alone on the link, without overlap
-	// ExposedSeconds is what TTFT pays: the transfer that prefill does not hide, and
-	// with arrivals the mean wait for the link. Added whole, that wait is an upper
-	// bound where layers overlap, since prefill may hide some of it.
+	// ExposedSeconds is the time added to TTFT: the part of the transfer that prefill does
+	// not hide and, with arrivals, the mean wait for the link. If layers overlap, that wait
+	// is an upper bound, since prefill may hide some of it.
 	ExposedSeconds       float64
 	NetGainSeconds       float64 // SavedSeconds - ExposedSeconds; without SavedKnown, minus the exposed time
 	TransferOverPrefill  float64 // +Inf without prefill
 	ExposedShare         float64 // of TTFT = prefill + exposed
-	HidingBytesPerSecond float64 // bandwidth from which the last transfer alone is exposed; +Inf where none does it
+	HidingBytesPerSecond float64 // least bandwidth at which only the last transfer is exposed; +Inf if none suffices
 	Queueing             Queueing
 	Verdict              Payoff
 }
 
-// Payoff says whether disaggregation pays.
+// Payoff is the verdict on disaggregation.
 type Payoff string
 
 // The payoffs.
 const (
 	Pays     Payoff = "pays"
 	Costs    Payoff = "does not pay"
-	Depends  Payoff = "depends" // what it removes is not known
+	Depends  Payoff = "depends" // the time that it removes is unknown
 	Unstable Payoff = "unstable"
 )
 
@@ -59,8 +59,8 @@ const (
 //
 //	net gain = (prefill before - prefill after) - exposed transfer
 //
-// (DistServe, OSDI '24, weighs the same two sides.) With arrivals, the mean FCFS
-// wait of the link adds to the exposed time.
+// (DistServe, OSDI '24, weighs the same two sides.) With arrivals, the mean FCFS wait of
+// the link adds to the exposed time.
 func (s Scenario) Outcome() Outcome {
 	o := Outcome{HidingBytesPerSecond: s.HidingBandwidth()}
 	o.TransferSeconds, o.ExposedSeconds, o.Queueing = s.exposed()
@@ -73,7 +73,7 @@ func (s Scenario) Outcome() Outcome {
 	return o
 }
 
-// exposed is the transfer alone on the link, what TTFT pays of it, and its queue.
+// exposed returns the transfer time alone on the link, the exposed part, and the queue.
 func (s Scenario) exposed() (transfer, exposed float64, q Queueing) {
 	transfer = s.Path.Seconds(s.Transfers.Totals())
 	exposed = transfer
@@ -95,7 +95,7 @@ func (s Scenario) netGainSeconds() float64 {
 	return -exposed
 }
 
-// saved is what disaggregation removes from a request, in seconds.
+// saved is the time that disaggregation removes from a request, in seconds.
 func (s Scenario) saved() float64 { return s.SavedSeconds + s.SavedShare*s.PrefillSeconds }
 
 func exposedShare(prefill, exposed float64) float64 {
@@ -120,7 +120,7 @@ func (s Scenario) judge(o Outcome) Payoff {
 	return Costs
 }
 
-// Explain is the verdict of the scenario's outcome with its figures, for people.
+// Explain is the verdict of outcome o with its figures, for people.
 func (s Scenario) Explain(o Outcome) string {
 	switch o.Verdict {
 	case Unstable:
@@ -132,12 +132,11 @@ func (s Scenario) Explain(o Outcome) string {
 	return fmt.Sprintf("%s: removes %s and exposes %s", o.Verdict, units.Seconds(s.saved()), units.Seconds(o.ExposedSeconds))
 }
 
-// HidingBandwidth is the bandwidth in bytes a second from which layer-wise
-// shipping keeps up with prefill, so that nothing is exposed beyond what the last
-// transfer exposes alone. Of transfers alike whose posting and wire add up it is
-// S/(prefill - L·beta - gamma·N), and without overheads κ·(prefill tokens/s). It is
-// that of a path of one regime, +Inf where posting alone is slower than prefill, and
-// +Inf for a single transfer, which hides behind nothing.
+// HidingBandwidth is the bandwidth in bytes a second from which layer-wise transfer keeps
+// up with prefill, so that no more is exposed than by the last transfer alone. For equal
+// transfers, with posting and wire added up, it is S/(prefill - L·beta - gamma·N), and
+// without overheads κ·(prefill tokens/s). It assumes a path with one regime. It is +Inf if
+// posting alone is slower than prefill, and for a single transfer, which nothing hides.
 func (s Scenario) HidingBandwidth() float64 {
 	if s.Transfers.Count() < 2 {
 		return math.Inf(1)
@@ -145,11 +144,11 @@ func (s Scenario) HidingBandwidth() float64 {
 	return 1 / s.Path.hidingSecondsPerByte(s.Transfers, s.PrefillSeconds)
 }
 
-// BreakEvenContext is the context in tokens from which holds is true and stays
-// true up to high; ok is false where holds fails at high. It is searched from high
-// down on a grid of four steps an octave and refined to a token, so a failure that
-// is narrower than a step can be missed. For a condition such as "exposed under 5 %
-// of TTFT" it is where disaggregation begins to be cheap.
+// BreakEvenContext is the context in tokens from which holds is true and stays true up to
+// high; ok is false if holds(high) is false. It searches down from high on a grid of four
+// steps an octave and refines to a token, so it can miss a failure narrower than a step.
+// For a condition such as "exposed under 5 % of TTFT" disaggregation is cheap from there
+// on.
 func BreakEvenContext(low, high int64, holds func(tokens int64) bool) (tokens int64, ok bool) {
 	if low < 1 {
 		low = 1

@@ -10,19 +10,18 @@ type Interval struct {
 // Exactly is a value without spread.
 func Exactly(v float64) Interval { return Interval{v, v, v} }
 
-// Cost is what a path charges. A batch of k transfers with N descriptors and S
+// Cost holds the coefficients of a path. A batch of k transfers with N descriptors and S
 // bytes, posted together, is delivered after
 //
 //	T = alpha + P + W - o·min(P, W),  P = (k-1)·beta + gamma·N,  W = S/B
 //
-// With o = 0 it is Hockney's model (Parallel Computing 20, 1994) with a term for
-// each descriptor and one for each transfer that follows the first. Alpha holds the
-// round trip of the acknowledgement, so a pipelined batch pays it once; a further
-// transfer pays only its own processing, beta. The overlap o says how much of the
-// posting goes on while earlier bytes are on the wire: 0 where one CPU does both (loopback),
-// 1 where a NIC sends what is posted, which is LogGP's max of overhead and gap
-// (Alexandrov et al., SPAA '95). It holds while one regime does: no change of
-// protocol, cache level or route between the sizes compared.
+// With o = 0 it is Hockney's model (Parallel Computing 20, 1994) with a term for each
+// descriptor and for each transfer after the first. Alpha includes the round trip of the
+// acknowledgement, so a pipelined batch pays it once; a further transfer pays only its
+// processing, beta. The overlap o is the share of posting that proceeds while earlier bytes
+// are on the wire: 0 if one CPU does both (loopback), 1 if a NIC sends the posted work,
+// which is LogGP's max of overhead and gap (Alexandrov et al., SPAA '95). The model assumes
+// one regime: no change of protocol, cache level or route between the sizes compared.
 type Cost struct {
 	AlphaSeconds   float64 // startup of a batch, acknowledgement included
 	BetaSeconds    float64 // each transfer after the first
@@ -30,21 +29,21 @@ type Cost struct {
 	BytesPerSecond float64 // payload rate
 	Overlap        float64 // o, in 0..1; 0 adds posting and wire up
 
-	// The first KneeBytes of a batch go at KneeRate times BytesPerSecond, where a path
-	// has two regimes; 0: it has one.
+	// The first KneeBytes of a batch move at KneeRate times BytesPerSecond, on a path with
+	// two regimes. KneeBytes is 0 on a path with one.
 	KneeBytes int64
 	KneeRate  float64
 }
 
-// SpecCost is the cost that a data sheet promises: the link's goodput at mtu
-// (0: the kind's default), with alpha and gamma as given, zero when unknown.
+// SpecCost is the cost by the data sheet: the link's goodput at mtu (0: the kind's
+// default), with alpha and gamma as given, zero when unknown.
 func SpecCost(l Link, mtu int, f Framing, alphaSeconds, gammaSeconds float64) Cost {
 	goodput, _, _ := l.Goodput(mtu, f)
 	return Cost{AlphaSeconds: alphaSeconds, GammaSeconds: gammaSeconds, BytesPerSecond: goodput}
 }
 
-// Seconds is the time from posting the first of transfers to delivery of the
-// last. Without a transfer it is 0; with bytes and no bandwidth it is +Inf.
+// Seconds is the time from posting the first of transfers to delivery of the last. Without
+// a transfer it is 0; with bytes and no bandwidth it is +Inf.
 func (c Cost) Seconds(transfers, descriptors int, bytes int64) float64 {
 	if transfers <= 0 {
 		return 0
@@ -52,13 +51,13 @@ func (c Cost) Seconds(transfers, descriptors int, bytes int64) float64 {
 	return c.AlphaSeconds + overlapped(c.PostSeconds(transfers, descriptors), c.WireSeconds(bytes), c.Overlap)
 }
 
-// overlapped is the time of two activities of which the shorter is hidden in the
-// longer by a share.
+// overlapped is the time of two activities when the given share of the shorter is hidden by
+// the longer.
 func overlapped(post, wire, share float64) float64 {
 	return post + wire - share*min(post, wire)
 }
 
-// PostSeconds is the work that grows with the counts: (k-1)·beta + gamma·N.
+// PostSeconds is the time that grows with the counts: (k-1)·beta + gamma·N.
 func (c Cost) PostSeconds(transfers, descriptors int) float64 {
 	if transfers <= 0 {
 		return 0
@@ -66,7 +65,7 @@ func (c Cost) PostSeconds(transfers, descriptors int) float64 {
 	return float64(transfers-1)*c.BetaSeconds + float64(descriptors)*c.GammaSeconds
 }
 
-// OverheadSeconds is what a batch takes without bytes: alpha + (k-1)·beta + gamma·N.
+// OverheadSeconds is the time of a batch without bytes: alpha + (k-1)·beta + gamma·N.
 func (c Cost) OverheadSeconds(transfers, descriptors int) float64 {
 	if transfers <= 0 {
 		return 0
@@ -74,11 +73,11 @@ func (c Cost) OverheadSeconds(transfers, descriptors int) float64 {
 	return c.AlphaSeconds + c.PostSeconds(transfers, descriptors)
 }
 
-// WireSeconds is the part of Seconds that bandwidth sets: bytes/B, and of a path with
-// two regimes knee/(rate·B) + (bytes-knee)/B.
+// WireSeconds is the part of Seconds set by bandwidth: bytes/B, or knee/(rate·B) +
+// (bytes-knee)/B on a path with two regimes.
 func (c Cost) WireSeconds(bytes int64) float64 { return c.wire(float64(bytes)) }
 
-// wire is WireSeconds of any part of a batch.
+// wire is WireSeconds of a fraction of a batch.
 func (c Cost) wire(bytes float64) float64 {
 	if bytes <= 0 {
 		return 0

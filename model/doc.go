@@ -1,18 +1,17 @@
-// Package model predicts what it costs to ship a KV cache from a prefill node
-// to a decode node, and judges a measurement against that prediction.
+// Package model predicts the cost of moving a KV cache from a prefill node to a decode
+// node, and judges a measurement against that prediction.
 //
-// It owns the arithmetic and nothing else: every function is pure, takes bytes,
-// counts and parameters, and does no I/O. The command line, a run and a report
-// call it; it calls none of them.
+// It owns the arithmetic only. Every function is pure: it takes bytes, counts and
+// parameters and does no I/O. The command line, a run and a report call it; it calls none
+// of them.
 //
-// Quantities are base units throughout: bytes, seconds, bytes a second. Rates
-// are one way. A quantity that has spread is an [Interval] at 95 %.
+// All quantities are in base units: bytes, seconds, bytes a second. Rates are one way. A
+// quantity with spread is an [Interval] at 95 %.
 //
-// The chain is: a [Link] and its framing give a bandwidth; a [Cost] turns
-// bytes, descriptors and transfers into seconds, either from a data sheet
-// ([SpecCost]) or fitted to a calibration ([FitCost]); [Exposed] overlaps the
-// layers of a request with prefill; a [Load] queues requests on the link;
-// [Prefill] and [Scenario] say whether disaggregation pays. [Compare] and
-// [Evidence] close the loop: measured over predicted, and the first limiter that
-// the evidence supports.
+// A [Link] and its framing give a bandwidth. A [Cost] turns bytes, descriptors and
+// transfers into seconds; it comes from a data sheet ([SpecCost]) or from a calibration
+// ([FitCost]). [Cost.ExposedSeconds] overlaps the layers of a request with prefill. A
+// [Load] queues requests on the link. [Prefill] and [Scenario] decide whether
+// disaggregation pays. [Compare] divides measured by predicted, and [Evidence] names the
+// first limiter that the observations support.
 package model

@@ -9,16 +9,17 @@ import (
 	"slices"
 )
 
-// Errors of [FitCost]; each arrives wrapped with what to do.
+// Errors of [FitCost]. Each arrives wrapped with a remedy.
 var (
 	// ErrBadSample is returned when a sample cannot be a timed batch.
 	ErrBadSample = errors.New("bad calibration sample")
 	// ErrTooFewPoints is returned when fewer combinations of transfers,
 	// descriptors and bytes were timed than the unknowns and their check need.
 	ErrTooFewPoints = errors.New("too few calibration points")
-	// ErrTooFewRepeats is returned when points were not repeated often enough to know their spread.
+	// ErrTooFewRepeats is returned when points have too few repetitions to estimate their
+	// spread.
 	ErrTooFewRepeats = errors.New("too few repetitions")
-	// ErrSizesDoNotVary is returned when startup and bandwidth cannot be told apart.
+	// ErrSizesDoNotVary is returned when startup and bandwidth cannot be separated.
 	ErrSizesDoNotVary = errors.New("sizes do not vary")
 	// ErrNoBandwidth is returned when time does not grow with the bytes.
 	ErrNoBandwidth = errors.New("time does not grow with bytes")
@@ -26,16 +27,16 @@ var (
 	ErrUntrustworthy = errors.New("calibration too uncertain")
 )
 
-// FitOptions steers [FitCost]; the zero value is good.
+// FitOptions configures [FitCost]. The zero value is good.
 type FitOptions struct {
 	Seed      uint64  // of the bootstrap: the same seed and samples give the same fit
 	Resamples int     // bootstrap draws; 0 is 300
-	Folds     int     // parts that are left out in turn; 0 is 10
-	Quantile  float64 // what is fitted of each point; 0 is 0.5, the median
-	// Plain fits alpha, beta, gamma and one bandwidth, added up, and nothing more.
-	// Otherwise an overlap of posting and wire (see [Cost]) and a size from which a
-	// second bandwidth holds (a cache that overflows, a change of protocol, a
-	// shaper's burst) are tried too, and kept only where BIC asks for them.
+	Folds     int     // parts left out in turn; 0 is 10
+	Quantile  float64 // the quantile of each point that is fitted; 0 is 0.5, the median
+	// Plain fits alpha, beta, gamma and one bandwidth, added up, and no more. Otherwise the
+	// fit also tries an overlap of posting and wire (see [Cost]) and a size from which a
+	// second bandwidth holds (a cache that overflows, a change of protocol, a shaper's
+	// burst). It keeps them only if BIC justifies them.
 	Plain bool
 }
 
@@ -52,27 +53,27 @@ func (o FitOptions) withDefaults() FitOptions {
 	return o
 }
 
-// Fit is a path's cost found by calibration, with 95 % intervals. Each
-// coefficient is at least 0. A High of math.MaxFloat64 is one that the data do not
-// bound; that of an overhead which they hold at 0 is what the fastest batches leave it.
+// Fit is a path's cost found by calibration, with 95 % intervals. Each coefficient is at
+// least 0. A High of math.MaxFloat64 means that the data set no upper bound. For an
+// overhead held at 0, High is the most that the fastest batches leave room for.
 type Fit struct {
 	Alpha     Interval // seconds, startup of a batch with its acknowledgement
 	Beta      Interval // seconds for each transfer after the first
 	Gamma     Interval // seconds for each descriptor
 	Bandwidth Interval // bytes a second; with a Second regime, of the first bytes only
-	Second    *Regime  // nil where one bandwidth serves
+	Second    *Regime  // nil if one bandwidth suffices
 	Overlap   float64  // share of posting hidden behind the wire, in 0..1; see [Cost]
 
 	MAPE, Worst float64 // held-out error as a share: mean and greatest
 	Spread      float64 // standard deviation of one repetition about its median, as a share
-	// LackOfFit is the standard deviation, as a share, by which the middle point
-	// misses the curve beyond what its repetitions explain. Predictions widen by
-	// that of the points that took about as long.
+	// LackOfFit is the standard deviation, as a share, by which the middle point misses the
+	// curve beyond the spread of its repetitions. A prediction widens by the lack of fit of
+	// the points that took about as long.
 	LackOfFit       float64
 	Points, Samples int
 	Dropped         int        // repetitions left out as wild (slower than the median by half and six deviations)
 	Residuals       []Residual // in order of bytes
-	Notes           []string   // what the calibration could not tell, for people
+	Notes           []string   // for people: limits of the calibration
 
 	draws  []coefficients
 	lacks  []lack // in order of time
@@ -86,27 +87,26 @@ type Regime struct {
 	Bandwidth Interval // bytes a second
 }
 
-// Residual is one calibration point beside what the fit says of it.
+// Residual is one calibration point with its fitted values.
 type Residual struct {
 	Transfers, Descriptors int
 	Bytes                  int64
 	Seconds                float64 // median, or the quantile fitted
 	Fitted                 float64 // by the fit of all points
-	HeldOut                float64 // by a fit that never saw this point
+	HeldOut                float64 // by a fit without this point
 }
 
-// FitCost fits [Cost] to a calibration: for the fit to tell its four unknowns,
-// bytes, descriptors and transfers a batch must each vary independently of the
-// other two, over decades, with every combination repeated in random order
-// (nine times is enough where one in ten repetitions is disturbed).
+// FitCost fits [Cost] to a calibration. To separate its four unknowns, bytes, descriptors
+// and transfers a batch must each vary independently of the other two, over decades, with
+// every combination repeated in random order (nine times is enough if one repetition in ten
+// is disturbed).
 //
-// Each point is its median, after wild repetitions are dropped. The coefficients,
-// all held at or above 0, minimise Huber's loss of relative residuals over each
-// point's own noise: least squares weighted 1/T², in which a point that repeats
-// well counts more and a disturbed one less. Intervals are percentiles of a
-// bootstrap over the repetitions inside each point, to which the lack of fit is
-// added, so a path that is no straight line has honest intervals too. Held-out
-// error leaves sizes out in turn. It is deterministic; its work grows with
+// Each point is its median, after wild repetitions are dropped. The coefficients, all held
+// at or above 0, minimise Huber's loss of relative residuals over each point's noise. This
+// is least squares weighted 1/T² in which a point that repeats well counts more and a
+// disturbed point less. Intervals are percentiles of a bootstrap over the repetitions
+// inside each point, widened by the lack of fit, so they are honest for a curved path too.
+// Held-out error leaves sizes out in turn. The fit is deterministic; its work grows with
 // Resamples times the samples.
 func FitCost(samples []Sample, opt FitOptions) (Fit, error) {
 	opt = opt.withDefaults()
@@ -138,7 +138,8 @@ func FitCost(samples []Sample, opt FitOptions) (Fit, error) {
 	return f, nil
 }
 
-// enoughRepeats refuses points whose statistic or spread cannot be known.
+// enoughRepeats returns ErrTooFewRepeats for a point with too few repetitions to estimate
+// its statistic and spread.
 func enoughRepeats(points []point, q float64) error {
 	least := 3
 	if q > 0.5 {
@@ -163,9 +164,10 @@ func newProblem(points []point, h shape) problem {
 	return p
 }
 
-// identify says which unknowns the points can tell, and in words which not.
+// identify returns the unknowns that the points determine, and a note for each of the
+// others.
 func (p problem) identify() (active uint, notes []string, err error) {
-	const least = 6 // four unknowns and something left to check them with
+	const least = 6 // four unknowns and some points to check them with
 	if len(p.values) < least {
 		return 0, nil, fmt.Errorf("%w: %d combinations of transfers, descriptors and bytes, at least %d are needed; calibrate for longer", ErrTooFewPoints, len(p.values), least)
 	}
@@ -190,8 +192,8 @@ func (p problem) identify() (active uint, notes []string, err error) {
 // lack is one point's lack of fit, for batches of about its time.
 type lack struct{ seconds, share float64 }
 
-// setLack fills the lack of fit from the scale of the residuals over the noise.
-// It is taken to grow with the noise, as the weights do.
+// setLack fills the lack of fit from the scale of the residuals over the noise. It assumes
+// that the lack grows with the noise, as the weights do.
 func (f *Fit) setLack(points []point, scale float64) {
 	excess := math.Sqrt(max(0, scale*scale-1))
 	shares := make([]float64, len(points))
@@ -204,14 +206,14 @@ func (f *Fit) setLack(points []point, scale float64) {
 	f.LackOfFit = quantile(shares, 0.5)
 }
 
-// systematic is the standard deviation, as a share, of what all points have in
-// common and no repetition shows: a path's drift between calibration and use, and
-// a curve that is never quite the truth. Without it a steady path would be given
-// intervals of less than a tenth of a per cent.
+// systematic is the standard deviation, as a share, of the error that all points have in
+// common and no repetition shows: a path's drift between calibration and use, and a curve
+// that is never quite the truth. Without it a steady path would get intervals below a tenth
+// of a per cent.
 const systematic = 0.003
 
-// bootstrap solves again with each point's repetitions drawn anew, each point
-// moved by the lack of fit, and all by the systematic error.
+// bootstrap solves again with each point's repetitions drawn anew, each point moved by the
+// lack of fit, and all points moved by the systematic error.
 func (p problem) bootstrap(points []point, s robust, opt FitOptions) []coefficients {
 	excess := math.Sqrt(max(0, s.scale*s.scale-1))
 	source := rand.NewPCG(opt.Seed, 0x6b7662656e6368)
@@ -232,14 +234,14 @@ func (p problem) bootstrap(points []point, s robust, opt FitOptions) []coefficie
 	return draws
 }
 
-// redraw draws from a sorted sample with replacement. It counts how often each value is
-// drawn, so that nothing is sorted again. A fit draws half a million values.
+// redraw draws from a sorted sample with replacement. It counts the draws of each value,
+// which needs no sorting: a fit draws half a million values.
 type redraw struct {
 	source *rand.PCG
 	times  []int
 }
 
-// quantile is that of as many values as the sample has, drawn from it.
+// quantile is the quantile q of len(sorted) values drawn from sorted.
 func (r *redraw) quantile(sorted []float64, q float64) float64 {
 	n := len(sorted)
 	r.times = slices.Grow(r.times[:0], n)[:n]
@@ -261,14 +263,15 @@ func (r *redraw) quantile(sorted []float64, q float64) float64 {
 	})
 }
 
-// heldShare is the share of bootstrap draws at 0 from which on an overhead counts as held
-// there: the data would have it below 0, as where a shaper's burst passes small batches
-// faster than the rest explain. The draws then say where the bound is and nothing of how
-// large the overhead may be.
+// heldShare is the share of bootstrap draws at 0 from which an overhead counts as held
+// there: the data would put it below 0, for example if a shaper's burst passes small
+// batches faster than the other costs explain. The draws then give no bound on the
+// overhead.
 const heldShare = 0.9
 
-// setIntervals fills the exported coefficients from the solution and its draws. The
-// interval of an overhead that the draws do not tell reaches to what the points allow.
+// setIntervals fills the exported coefficients from the solution and its draws. If the
+// draws do not determine an overhead, its interval reaches to the most that the points
+// allow.
 func (f *Fit) setIntervals(p problem, x coefficients) {
 	of := func(c int) Interval {
 		return f.percentiles(x[c], func(d coefficients) float64 { return d[c] })
@@ -304,8 +307,8 @@ func (f *Fit) drawsAtZero(c int) float64 {
 	return float64(n) / float64(max(1, len(f.draws)))
 }
 
-// most is the most that column c can be where nothing else takes time: no point took less
-// than its part of it. It is math.MaxFloat64 where no point has any of it.
+// most is the greatest value that column c can have if nothing else takes time: no point
+// took less than its part of it. It is math.MaxFloat64 if the column is 0 in all points.
 func (p problem) most(c int) float64 {
 	least := math.MaxFloat64
 	for i, r := range p.rows {
@@ -316,8 +319,8 @@ func (p problem) most(c int) float64 {
 	return least
 }
 
-// percentiles is the middle 95 % of what g makes of the draws, around value; without
-// draws it is the value.
+// percentiles is the middle 95 % of g over the draws, extended to include value. Without
+// draws it is value alone.
 func (f *Fit) percentiles(value float64, g func(coefficients) float64) Interval {
 	if len(f.draws) == 0 {
 		return Exactly(value)
@@ -341,13 +344,13 @@ func inverse(i Interval) Interval {
 	return Interval{Value: over(i.Value), Low: over(i.High), High: over(i.Low)}
 }
 
-// sameSize is how far bytes may differ, as a share, to count as one size.
+// sameSize is the largest difference in bytes, as a share, at which two sizes count as one.
 const sameSize = 0.05
 
-// foldsOf deals points to folds, at most most of them, such that a size is left out whole:
-// otherwise the same bytes with other counts would tell of it. The smallest and the
-// largest size, without which a fit would extrapolate, are dealt out point by point in
-// order of time, as all points are where there are too few sizes.
+// foldsOf deals points to at most most folds, each size to one fold: otherwise points with
+// the same bytes and other counts would leak into the fit. The smallest and the largest
+// size, without which a fit would extrapolate, are dealt out point by point in order of
+// time. If there are too few sizes, so are all points.
 func foldsOf(points []point, most int) (fold []int, folds int) {
 	order := make([]int, len(points))
 	for i := range order {
@@ -382,11 +385,11 @@ func foldsOf(points []point, most int) (fold []int, folds int) {
 	return fold, folds
 }
 
-// leastInnerSizes are those between the smallest and the largest from which on sizes are
-// left out whole.
+// leastInnerSizes is the number of sizes between the smallest and the largest from which
+// whole sizes are left out.
 const leastInnerSizes = 3
 
-// holdOut predicts each point by a fit without it and its fold.
+// holdOut predicts each point by a fit without the point's fold.
 func (f *Fit) holdOut(p problem, points []point, x coefficients, folds int) {
 	fold, folds := foldsOf(points, folds)
 	f.Residuals = make([]Residual, len(points))

@@ -10,18 +10,18 @@ import (
 // ErrFraming is returned, wrapped, for a framing or an MTU that cannot be used.
 var ErrFraming = errors.New("bad framing")
 
-// FramingMode says how the share of the line rate left to payload is found.
+// FramingMode selects how to find the share of the line rate left to payload.
 type FramingMode string
 
 // The framing modes. Auto is the zero value.
 const (
 	FramingAuto   FramingMode = ""       // every byte that takes time on the wire, by kind and MTU
 	FramingOff    FramingMode = "off"    // none: the bare line rate, a floor on time
-	FramingShaped FramingMode = "shaped" // what a traffic shaper counts: headers, no preamble, gap or checksum
-	FramingFixed  FramingMode = "fixed"  // the user's own factor
+	FramingShaped FramingMode = "shaped" // headers as a traffic shaper counts them: no preamble, gap or checksum
+	FramingFixed  FramingMode = "fixed"  // a factor given by the user
 )
 
-// Framing is payload bytes over line bytes, or the rule that finds it.
+// Framing is the ratio of payload bytes to line bytes, or the rule that finds it.
 type Framing struct {
 	Mode   FramingMode
 	Factor float64 // for FramingFixed, in (0, 1]
@@ -57,9 +57,9 @@ func (f Framing) String() string {
 	return string(f.Mode)
 }
 
-// DefaultMTU is the MTU in bytes that Goodput uses for a kind when none is
-// given: the IP MTU for Ethernet, the path MTU for RoCE and InfiniBand, the
-// payload of a transaction packet for PCIe; 0 where no headers are counted.
+// DefaultMTU is the MTU in bytes that Goodput uses for a kind when none is given: the IP
+// MTU for Ethernet, the path MTU for RoCE and InfiniBand, the payload of a transaction
+// packet for PCIe. It is 0 for kinds without headers.
 func DefaultMTU(k LinkKind) int {
 	switch k {
 	case Ethernet:
@@ -72,21 +72,21 @@ func DefaultMTU(k LinkKind) int {
 	return 0
 }
 
-// Header bytes a packet, in the order that they are named in the basis.
+// Header bytes a packet, in the order of the basis text.
 const (
 	tcpHeaders      = 20 + 20 + 12             // IPv4, TCP, timestamp option: inside the MTU
-	ethernetHeader  = 14                       // what a shaper still sees
+	ethernetHeader  = 14                       // counted by a shaper too
 	ethernetUnseen  = 8 + 4 + 12               // preamble, checksum, gap: time on the wire only
 	roceHeaders     = 20 + 8 + 12 + 4          // IPv4, UDP, BTH, ICRC
 	infinibandHeads = 8 + 12 + 4 + 2           // LRH, BTH, ICRC, VCRC
 	pcieHeaders     = 24                       // a transaction packet's header, sequence number, checksum and framing
-	roceReserve     = 40 + 8 + 12 + 4 + 28 + 4 // what a host keeps free of the Ethernet MTU for RoCE headers
+	roceReserve     = 40 + 8 + 12 + 4 + 28 + 4 // room that a host keeps free in the Ethernet MTU for RoCE headers
 	minIPv4MTU      = 68                       // RFC 791
 	maxMTU          = 65536                    // Linux loopback
 )
 
-// Check returns ErrFraming, wrapped with the mend, when mtu or f means nothing on this link.
-// An mtu of 0 is the kind's default.
+// Check returns ErrFraming, wrapped with the fix, if mtu or f is invalid for this link. An
+// mtu of 0 is the kind's default.
 func (l Link) Check(mtu int, f Framing) error {
 	if mtu < 0 || mtu > maxMTU {
 		return fmt.Errorf("%w: an MTU of %d bytes is outside 0..%d", ErrFraming, mtu, maxMTU)
@@ -117,9 +117,9 @@ func (l Link) Check(mtu int, f Framing) error {
 	return nil
 }
 
-// Goodput is the payload rate in bytes a second that the link's data sheet
-// allows, the factor φ that it is of the line rate, and in words which headers
-// φ counts. An mtu of 0 is [DefaultMTU]. With m the payload of a packet:
+// Goodput returns the payload rate in bytes a second by the link's data sheet, its share φ
+// of the line rate, and in words the headers that φ counts. An mtu of 0 is [DefaultMTU].
+// With m the payload of a packet:
 //
 //	TCP, Ethernet   (MTU-52)/(MTU+38)   IPv4 + TCP + timestamps inside the MTU; frame, checksum, preamble, gap outside
 //	TCP, shaped     (MTU-52)/(MTU+14)   a Linux tbf or htb counts the frame without checksum, preamble and gap
@@ -128,10 +128,10 @@ func (l Link) Check(mtu int, f Framing) error {
 //	PCIe            m/(m+24)            24 bytes a transaction packet; the link rate already has 128b/130b
 //	NVLink, raw     1                   no published header size: expect 85 % of NVLink in practice
 //
-// It holds for transfers of many full packets; acknowledgements, credits and
-// retransmissions are not in it. For RoCE an mtu that is no power of two is the
-// Ethernet MTU, and the RoCE MTU is the largest that fits. Where [Link.Check]
-// would refuse, the goodput and factor are 0 and the basis says why.
+// It holds for transfers of many full packets, and leaves out acknowledgements, credits and
+// retransmissions. For RoCE an mtu that is no power of two is the Ethernet MTU, and the
+// RoCE MTU is the largest that fits. If [Link.Check] fails, the goodput and factor are 0
+// and the basis is the error's text.
 func (l Link) Goodput(mtu int, f Framing) (bytesPerSecond, factor float64, basis string) {
 	if err := l.Check(mtu, f); err != nil {
 		return 0, 0, err.Error()
@@ -172,8 +172,8 @@ func (l Link) framing(mtu int, f Framing) (factor float64, basis string) {
 
 func ratio(payload, line int) float64 { return float64(payload) / float64(line) }
 
-// rocePathMTU is the RoCE MTU for mtu: itself when it is one, else the largest
-// whose packet fits an Ethernet MTU of that size; 0 when none does.
+// rocePathMTU is the RoCE MTU for mtu: mtu if it is a valid RoCE MTU, else the largest RoCE
+// MTU that fits an Ethernet MTU of that size; 0 when none fits.
 func rocePathMTU(mtu int) int {
 	for m := 4096; m >= 256; m /= 2 {
 		if mtu == m {

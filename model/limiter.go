@@ -6,54 +6,54 @@ import (
 	"kvbench/internal/units"
 )
 
-// Evidence is what both ends saw of a cell. A zero field means that nobody looked;
-// it then supports nothing.
+// Evidence is the observations of both ends for a cell. A zero field was not observed and
+// supports no finding.
 type Evidence struct {
 	GoodputBytesPerSecond float64 // measured, of the cell
-	MeasuredSeconds       float64 // the time that was judged: p50 of the service, or of the exposed time
+	MeasuredSeconds       float64 // the judged time: p50 of the service, or of the exposed time
 	ServiceSeconds        float64 // p50 from the real start
 
 	LinkName             string  // the link that the spec prediction assumed
 	LinkBytesPerSecond   float64 // its line rate
 	DeviceName           string  // the interface that carried the data
 	DeviceBytesPerSecond float64 // its real line rate, as the kernel reports it
-	PathBytesPerSecond   float64 // what large batches approach with the run's streams, from calibration
+	PathBytesPerSecond   float64 // from calibration: rate that large batches approach with the run's streams
 	Streams              int     // connections of one request
 
-	// StreamRates are what connections of growing numbers of streams carried once
-	// the cells were measured, the run's own number first.
+	// StreamRates are the rates of connections with growing numbers of streams, measured
+	// after the cells. The run's number comes first.
 	StreamRates []StreamRate
 
 	SameHost               bool    // loopback or shared memory: copies, not a wire
-	Copies                 int     // of each byte by the processors of both ends, through the kernel; 0: not known
+	Copies                 int     // of each byte by the processors of both ends, through the kernel; 0: unknown
 	CopyBytesPerSecond     float64 // memory copy of one core of this host
 	Lanes                  int     // streams of all requests in flight, each with a thread at either end
 	Producer, Consumer     Processor
 	Retransmits, Segments  int64   // of the data connections
-	ReceiveWindowLimited   float64 // share of the busy time that the peer's window stopped the sender
+	ReceiveWindowLimited   float64 // share of the busy time in which the peer's window stopped the sender
 	RegistrationSeconds    float64 // registration inside the timed path, a request
 	InFlight               float64 // requests on the path at a time, mean over the time with any
 	Transfers, Descriptors int     // of a request
 	Bytes                  int64
 
 	Cost Cost // fitted; zero without a fit
-	// DescriptorSeconds is how much of MeasuredSeconds descriptors account for by
-	// the fit, beyond what the prediction charges for them; 0 where the fit does
-	// not tell gamma from nothing.
+	// DescriptorSeconds is the part of MeasuredSeconds that descriptors account for by the
+	// fit, beyond their share of the prediction; 0 if the fit does not separate gamma from
+	// 0.
 	DescriptorSeconds float64
-	// WireSeconds is how much of MeasuredSeconds the path's bandwidth, which is that of
-	// [Evidence.Ceiling], accounts for beyond what the prediction's does.
+	// WireSeconds is the part of MeasuredSeconds that the path's bandwidth
+	// ([Evidence.Ceiling]) accounts for, beyond the wire time of the prediction.
 	WireSeconds float64
 }
 
-// Finding is the first limiter that the evidence supports. Its rates are bits a second,
-// as links are named; only what a core copies is bytes a second.
+// Finding is the first limiter that the evidence supports. Its rates are bits a second, as
+// links are named; only a core's copy rate is bytes a second.
 type Finding struct {
 	Limiter  string // a name to group by
 	Evidence string // one sentence
 }
 
-// The limiters, as they stand in a verdict.
+// The limiters, as they appear in a verdict.
 const (
 	LimiterDevice        = "slower device"
 	LimiterRegistration  = "registration"
@@ -69,28 +69,27 @@ const (
 	LimiterUnexplained   = "unexplained"
 )
 
-// From which value an observation is taken as the reason.
+// Thresholds from which an observation counts as the reason.
 const (
 	slowerDevice      = 0.9   // of the named link's rate
 	nearDevice        = 0.5   // of the device's rate
-	busyCPU           = 0.85  // of a core: the rest goes in waking up and in waiting for the other end
+	busyCPU           = 0.85  // of a core: the rest goes to wake-ups and waiting for the other end
 	manyRetransmits   = 0.001 // of segments: TCP's rate falls with 1/sqrt(loss)
 	windowShare       = 0.2   // of the busy time
 	queueingShare     = 1.25  // requests at a time, and their service over service alone
 	registrationShare = 0.1   // of a request's service time
-	accountedShare    = 0.5   // of the time by which the prediction was missed
-	outweighShare     = 0.25  // of that time, where descriptors cost more than the bytes
-	moreStreams       = 1.2   // goodput with more streams over that of the run's
-	atCeiling         = 0.85  // of a ceiling that was measured
+	accountedShare    = 0.5   // of the time beyond the prediction
+	outweighShare     = 0.25  // of that time, if descriptors cost more than the bytes
+	moreStreams       = 1.2   // goodput with more streams over goodput with the run's
+	atCeiling         = 0.85  // of a measured ceiling
 	copyShare         = 0.5   // of the processor time
 )
 
-// Limiter names the first limiter that the evidence supports for a measurement
-// whose ratio to the prediction is ratio, in the order of how conclusive each is:
-// facts of the set-up, time that is accounted for, counters of one cause, the
-// experiment with more streams, then ceilings, and at last costs that the fit knows
-// and that are less than most of the time. A measurement faster than predicted is
-// never a limiter's doing.
+// Limiter returns the first limiter that the evidence supports for a measurement with the
+// given ratio to the prediction. The most conclusive come first: facts of the set-up, time
+// that is accounted for, counters of one cause, the experiment with more streams, ceilings,
+// and last fitted costs that are less than most of the time. A measurement faster than
+// predicted is always LimiterUnexplained.
 func (e Evidence) Limiter(ratio float64) Finding {
 	if ratio < 1 {
 		return e.faster(ratio)
@@ -126,8 +125,8 @@ func (e Evidence) faster(ratio float64) Finding {
 	return Finding{LimiterUnexplained, text}
 }
 
-// slowDevice says that the device is slower than the link that was named; empty where
-// it is not, or where that is not known.
+// slowDevice describes a device slower than the named link. It is empty if the device is
+// not slower or its rate is unknown.
 func (e Evidence) slowDevice() string {
 	if e.DeviceBytesPerSecond <= 0 || e.DeviceBytesPerSecond >= slowerDevice*e.LinkBytesPerSecond {
 		return ""
@@ -135,8 +134,8 @@ func (e Evidence) slowDevice() string {
 	return fmt.Sprintf("%s runs at %s, the link %s is %s", e.DeviceName, units.BitRate(e.DeviceBytesPerSecond), e.LinkName, units.BitRate(e.LinkBytesPerSecond))
 }
 
-// DeviceAccounts reports whether a device that is slower than the named link is what
-// keeps the goodput down: the goodput is near the device's rate.
+// DeviceAccounts reports whether a device slower than the named link limits the goodput:
+// the goodput is near the device's rate.
 func (e Evidence) DeviceAccounts() bool {
 	return e.slowDevice() != "" && e.GoodputBytesPerSecond >= nearDevice*e.DeviceBytesPerSecond
 }
@@ -148,9 +147,9 @@ func (e Evidence) registration() (f Finding) {
 	return f
 }
 
-// descriptors looks whether they account for most of the time by which the
-// prediction was missed, in seconds. Where the fit is right and the wire as predicted
-// that holds whenever gamma·N > S/B, and it can hold below.
+// descriptors checks whether descriptors account for most of missed, the seconds beyond the
+// prediction. If the fit is right and the wire as predicted, that holds whenever gamma·N >
+// S/B, and it can hold below.
 func (e Evidence) descriptors(missed float64) (f Finding) {
 	if e.DescriptorSeconds > accountedShare*missed {
 		f = Finding{LimiterDescriptors, e.descriptorText(missed)}
@@ -158,8 +157,8 @@ func (e Evidence) descriptors(missed float64) (f Finding) {
 	return f
 }
 
-// outweighing looks whether descriptors cost more than the bytes that they carry,
-// gamma·N > S/B, on a path that is slower than predicted for other reasons too.
+// outweighing checks whether descriptors cost more than their bytes, gamma·N > S/B, on a
+// path that is slower than predicted for other reasons too.
 func (e Evidence) outweighing(missed float64) (f Finding) {
 	if e.DescriptorSeconds > e.Cost.WireSeconds(e.Bytes) && e.DescriptorSeconds > outweighShare*missed {
 		f = Finding{LimiterDescriptors, e.descriptorText(missed) + e.onOneHost()}
@@ -172,13 +171,13 @@ func (e Evidence) descriptorText(missed float64) string {
 		e.Descriptors, units.Seconds(e.DescriptorSeconds), units.Seconds(missed), units.Seconds(e.Cost.WireSeconds(e.Bytes)))
 }
 
-// queueing looks whether requests shared the path. That a request waited before
-// it began is no part of its service time, which is what is judged.
+// queueing checks whether requests shared the path. A request's wait before it began is not
+// part of its service time, which is the time judged.
 func (e Evidence) queueing() (f Finding) {
 	if e.InFlight < queueingShare {
 		return f
 	}
-	// Requests that share a path fairly each take as many times longer as there are of them.
+	// n requests that share a path fairly each take n times longer.
 	alone := e.Cost.Seconds(e.Transfers, e.Descriptors, e.Bytes)
 	if alone > 0 && e.ServiceSeconds > queueingShare*alone && e.ServiceSeconds < 1.1*e.InFlight*alone {
 		f = Finding{LimiterQueueing, fmt.Sprintf("%.2g requests at a time share the link: %s each, %s for one alone", e.InFlight, units.Seconds(e.ServiceSeconds), units.Seconds(alone))}
@@ -200,16 +199,16 @@ func (e Evidence) window() (f Finding) {
 	return f
 }
 
-// Ceiling is the most that large transfers approached with the run's own streams, bytes
-// a second, by calibration or beside the trial of more streams; 0 where neither was
-// made. tried reports that it is from the trial: then no fit accounts for it.
+// Ceiling is the highest rate, in bytes a second, that large transfers approached with the
+// run's streams, in calibration or in the trial of more streams; 0 if neither was made.
+// tried reports that it is from the trial: then no fit accounts for it.
 func (e Evidence) Ceiling() (bytesPerSecond float64, tried bool) {
 	own, _ := e.streamRates()
 	return max(e.PathBytesPerSecond, own.BytesPerSecond), own.BytesPerSecond > e.PathBytesPerSecond
 }
 
-// path is what is left when large batches flow steadily at less than the link's
-// rate, and the requests at nearly that or slower for that reason most of all.
+// path finds a slower path: even large batches stay below the link's rate, and the requests
+// run near that ceiling or miss the prediction mostly because of it.
 func (e Evidence) path(missed float64) (f Finding) {
 	ceiling, _ := e.Ceiling()
 	if ceiling <= 0 || ceiling >= slowerDevice*e.LinkBytesPerSecond {

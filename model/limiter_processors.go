@@ -9,16 +9,16 @@ import (
 // Processor is the processor time of one end's process.
 type Processor struct {
 	Cores float64 // cores' worth, over the time with a request in flight
-	CPUs  int     // that its host has; 0 where unknown
+	CPUs  int     // of its host; 0 if unknown
 }
 
-// known reports whether anybody looked.
+// known reports whether the processor time was measured.
 func (p Processor) known() bool { return p != Processor{} }
 
-// memory looks how much of two busy ends' time goes in copying. TCP on one host
-// copies each byte twice, into the kernel and out of it; what shared memory copies
-// depends on who places the bytes. A core copies at CopyBytesPerSecond when it does
-// nothing else.
+// memory checks the share of two busy ends' time that goes into copying. TCP on one host
+// copies each byte twice, into the kernel and out of it; for shared memory it depends on
+// the end that places the bytes. A core copies at CopyBytesPerSecond when it does nothing
+// else.
 func (e Evidence) memory() (f Finding) {
 	used := e.Producer.Cores + e.Consumer.Cores
 	if _, busy := e.processors(); busy && e.bothKnown() && e.copyCores() >= copyShare*used {
@@ -28,8 +28,8 @@ func (e Evidence) memory() (f Finding) {
 	return f
 }
 
-// copyCores is how many cores copy all the time at the measured goodput; 0 for a
-// path that is not this host's memory.
+// copyCores is the number of cores that copy all the time at the measured goodput; 0 if the
+// path is not this host's memory.
 func (e Evidence) copyCores() float64 {
 	if !e.SameHost || e.CopyBytesPerSecond <= 0 {
 		return 0
@@ -48,13 +48,13 @@ func (e Evidence) cpu() (f Finding) {
 	return Finding{LimiterCPU, text + e.noMoreStreams()}
 }
 
-// bothKnown reports whether the processor time of both ends is known, so that what they
-// use together can be named.
+// bothKnown reports whether the processor time of both ends was measured, so that their
+// total can be named.
 func (e Evidence) bothKnown() bool { return e.Producer.known() && e.Consumer.known() }
 
-// processors says how busy the ends are, of those that are known, and whether one of
-// them, or the host that both are on, has no processor time to spare. A process can use a
-// core for each of its lanes, and no more than its host has.
+// processors describes how busy the measured ends are. It reports busy if either end, or
+// the host that both share, has no processor time to spare. A process can use a core for
+// each of its lanes, up to the number in its host.
 func (e Evidence) processors() (text string, busy bool) {
 	lanes := max(e.Lanes, 1)
 	switch {
@@ -74,7 +74,7 @@ func (e Evidence) processors() (text string, busy bool) {
 	return text, busy
 }
 
-// onOneHost says how busy the ends are where no wire joins them.
+// onOneHost describes how busy the ends are if no wire joins them.
 func (e Evidence) onOneHost() string {
 	if !e.SameHost {
 		return ""

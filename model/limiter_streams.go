@@ -6,14 +6,14 @@ import (
 	"kvbench/internal/units"
 )
 
-// StreamRate is what a number of streams carried together, bytes a second: the
-// median of several batches, and the fastest of them.
+// StreamRate is the rate of a number of streams together, bytes a second: the median of
+// several batches, and the fastest of them.
 type StreamRate struct {
 	Streams                          int
 	BytesPerSecond, FastestPerSecond float64
 }
 
-// stream says that more streams carry more, which was tried.
+// stream finds that more streams carry more, by trial.
 func (e Evidence) stream() (f Finding) {
 	own, best := e.streamRates()
 	if !helps(own, best) {
@@ -31,8 +31,8 @@ func (e Evidence) stream() (f Finding) {
 	return f
 }
 
-// streamRates are those of the run's own number of streams and of the number that
-// carried most; both are zero where only one number was tried.
+// streamRates returns the rate of the run's number of streams and the rate of the number
+// that carried most. Both are zero if only one number was tried.
 func (e Evidence) streamRates() (own, best StreamRate) {
 	if len(e.StreamRates) < 2 {
 		return own, best
@@ -46,13 +46,13 @@ func (e Evidence) streamRates() (own, best StreamRate) {
 	return own, best
 }
 
-// helps is whether more streams carried materially more: no batch of the run's own
-// number came near.
+// helps reports whether more streams carried materially more: no batch of the run's number
+// came near.
 func helps(own, more StreamRate) bool {
 	return own.BytesPerSecond > 0 && more.BytesPerSecond >= moreStreams*own.BytesPerSecond && more.BytesPerSecond > own.FastestPerSecond
 }
 
-// noMoreStreams says what the evidence is that streams are not the reason.
+// noMoreStreams describes the evidence that streams are not the reason.
 func (e Evidence) noMoreStreams() string {
 	own, best := e.streamRates()
 	switch {
@@ -66,7 +66,7 @@ func (e Evidence) noMoreStreams() string {
 	return ""
 }
 
-// String says how much a number of streams carried.
+// String is the number of streams and their rate, for people.
 func (r StreamRate) String() string {
 	if r.Streams == 1 {
 		return "1 stream carries " + units.BitRate(r.BytesPerSecond)

@@ -11,13 +11,13 @@ import (
 	"kvbench/internal/units"
 )
 
-// ErrUnknownLink is returned, wrapped, when a link is neither a known name nor a rate.
+// ErrUnknownLink is returned, wrapped, when a link is neither a link's name nor a rate.
 var ErrUnknownLink = errors.New("unknown link")
 
-// LinkKind says which headers travel with the payload.
+// LinkKind determines the headers that travel with the payload.
 type LinkKind string
 
-// The kinds of link. Raw has no headers: the rate is what payload gets.
+// The kinds of link. Raw has no headers: payload gets the whole rate.
 const (
 	Ethernet   LinkKind = "ethernet" // TCP over IPv4 in Ethernet frames
 	RoCE       LinkKind = "roce"     // RoCEv2 in Ethernet frames
@@ -27,7 +27,7 @@ const (
 	Raw        LinkKind = "raw"
 )
 
-// Link is a path between two memories as its data sheet describes it.
+// Link is a path between two memories by its data sheet.
 type Link struct {
 	Name string
 	Kind LinkKind
@@ -85,8 +85,8 @@ func ParseLink(s string) (Link, error) {
 	return Link{Name: rateName(rate), Kind: Ethernet, BytesPerSecond: rate}, nil
 }
 
-// OverRDMA is the link as RDMA sees it: Ethernet carries RoCEv2 instead of TCP.
-// Other kinds are unchanged.
+// OverRDMA is the link as used by RDMA: Ethernet carries RoCEv2 instead of TCP. Other kinds
+// are unchanged.
 func (l Link) OverRDMA() Link {
 	if l.Kind == Ethernet {
 		l.Kind = RoCE

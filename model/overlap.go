@@ -7,36 +7,34 @@ import (
 	"kvbench/internal/units"
 )
 
-// ExposedSeconds is the part of a layer-wise transfer, in seconds, that TTFT pays:
-// from the end of a prefill of prefillSeconds, which is when the last of the L transfers
-// is ready, to its delivery. Transfer l of 1..L is ready at C_l, when prefill has made its
-// last layer; it makes all in as much time each, and so of layers that move one by one C_l is
-// prefill·l/L. A path that moves one transfer at a time, in order, finishes them at
+// ExposedSeconds is the part of a layer-wise transfer, in seconds, that adds to TTFT: from
+// the end of prefill, when the last of the L transfers is ready, to its delivery. Transfer
+// l of 1..L is ready at C_l, when prefill has made its last layer. Prefill spends equal
+// time on each layer, so if layers move one by one C_l is prefill·l/L. A path that moves
+// one transfer at a time, in order, finishes them at
 //
 //	f_l = max(f_{l-1}, C_l) + x_l
 //
-// the recurrence of a tandem queue with one server; it holds while transfers do not
-// slow prefill down. Written out it says that some transfer k finds the path idle, and
-// that it and those behind it follow each other without a pause; of all k the one that
-// finishes last counts:
+// the recurrence of a tandem queue with one server. It assumes that transfers do not slow
+// prefill down. Expanded, some transfer k finds the path idle and all later ones follow it
+// without a pause; the k that finishes last counts:
 //
 //	f_L - C_L = max over k of x_k + ... + x_L - (C_L - C_k)
 //
-// (Baccelli et al., Synchronization and Linearity, 1992, have the algebra.) Here
-// transfers k..L are one batch of [Cost.Seconds], so that the first of them pays no
-// beta, the acknowledgement is waited for once, and the knee of a path with two regimes
-// is that of the batch. Transfers alike, on a path of one regime, take
-// alpha + y + (L-1)·max(0, y + beta - prefill/L), with y the posting and wire time of
-// one. Without prefill to hide behind (0 seconds) it is Cost.Seconds.
+// (Algebra: Baccelli et al., Synchronization and Linearity, 1992.) Here transfers k..L are
+// one batch of [Cost.Seconds], so the first of them pays no beta, the acknowledgement
+// counts once, and the knee of a path with two regimes applies to the batch. Equal
+// transfers on a path with one regime take alpha + y + (L-1)·max(0, y + beta - prefill/L),
+// with y the posting and wire time of one. Without prefill (0 seconds) it is Cost.Seconds.
 func (c Cost) ExposedSeconds(t Transfers, prefillSeconds float64) float64 {
 	return mostExposed(t, prefillSeconds, c.KneeBytes > 0, func(k int) float64 {
 		return c.Seconds(t.after(k)+1, t.rests[k].Descriptors, t.rests[k].Bytes)
 	})
 }
 
-// mostExposed is the greatest of what batches expose, which are transfers k to the last
-// each and take seconds(k); 0 without transfers. Unless all is asked for, those are left
-// out that cannot be it on a path of one regime.
+// mostExposed is the longest time that a batch exposes, over the batches of transfers k to
+// the last, each taking seconds(k); 0 without transfers. Unless all is set, it skips
+// batches that cannot be the longest on a path with one regime.
 func mostExposed(t Transfers, prefillSeconds float64, all bool, seconds func(k int) float64) float64 {
 	most := 0.0
 	for k := range t.rests {
@@ -48,10 +46,10 @@ func mostExposed(t Transfers, prefillSeconds float64, all bool, seconds func(k i
 	return most
 }
 
-// hidden is how long before the end of prefill transfer k becomes ready: C_L - C_k.
+// hidden is the time from transfer k becoming ready to the end of prefill: C_L - C_k.
 func (t Transfers) hidden(k int, prefillSeconds float64) float64 {
 	if t.ahead(k) == 0 {
-		return 0 // whatever the prefill
+		return 0 // for any prefill
 	}
 	return max(0, prefillSeconds) * float64(t.ahead(k)) / float64(t.Layers())
 }
@@ -75,9 +73,10 @@ func (c Cost) hidingSecondsPerByte(t Transfers, prefillSeconds float64) float64 
 // activity is a batch's posting in seconds, and its bytes.
 type activity struct{ post, bytes float64 }
 
-// parts is the least inverse bandwidth from which a takes over hidden seconds longer
-// than b, of fewer bytes. The difference is straight between where posting and wire of
-// either take equally long, and in the end it grows with the bytes that a has more.
+// parts is the least inverse bandwidth from which a takes over hidden seconds longer than
+// b, which has fewer bytes. The difference is piecewise linear. It bends at the inverse
+// bandwidth at which posting and wire of a, or of b, take equally long; beyond both bends
+// it grows with a's surplus of bytes.
 func (a activity) parts(b activity, hidden, overlap float64) float64 {
 	excess := func(inverse float64) float64 {
 		return overlapped(a.post, a.bytes*inverse, overlap) - overlapped(b.post, b.bytes*inverse, overlap) - hidden
@@ -97,9 +96,9 @@ func (a activity) parts(b activity, hidden, overlap float64) float64 {
 	return at - value/(a.bytes-b.bytes)
 }
 
-// PredictExposed is [Cost.ExposedSeconds] with the 95 % interval of that time on this
-// path. It is a difference: what the coefficients and the lack of fit leave open of a
-// batch, in seconds, all of it stays open, however much of the batch prefill hides.
+// PredictExposed is [Cost.ExposedSeconds] with the 95 % interval of that time on this path.
+// The exposed time is a difference: the uncertainty of a batch, in seconds, from
+// coefficients and lack of fit stays whole however much of the batch prefill hides.
 func (f Fit) PredictExposed(t Transfers, prefillSeconds float64) Interval {
 	h, x := f.central()
 	rows := make([]coefficients, t.Count())
@@ -123,7 +122,7 @@ func (f Fit) PredictExposed(t Transfers, prefillSeconds float64) Interval {
 	return i
 }
 
-// TrustworthyExposed is [Fit.TrustworthyFor] of what a request leaves exposed.
+// TrustworthyExposed is [Fit.TrustworthyFor] for the exposed time of a request.
 func (f Fit) TrustworthyExposed(t Transfers, prefillSeconds float64) error {
 	i := f.PredictExposed(t, prefillSeconds)
 	if !tooOpen(i) {
@@ -133,5 +132,5 @@ func (f Fit) TrustworthyExposed(t Transfers, prefillSeconds float64) error {
 		ErrUntrustworthy, units.Bytes(t.Bytes()), units.Count(t.Count(), "transfer"), units.Seconds(i.Value), units.Seconds(i.Low), units.Seconds(i.High), calibrateMore)
 }
 
-// tooOpen says whether a prediction's own interval is too wide for a verdict.
+// tooOpen reports whether a prediction's interval is too wide for a verdict.
 func tooOpen(i Interval) bool { return i.High-i.Low > 2*openPrediction*i.Value }

@@ -15,12 +15,12 @@ type Sample struct {
 	Seconds                float64
 }
 
-// point is the repetitions of one combination of transfers, descriptors and bytes.
+// point holds the repetitions of one combination of transfers, descriptors and bytes.
 type point struct {
 	transfers, descriptors int
 	bytes                  int64
 	seconds                []float64 // sorted, outliers removed
-	statistic              float64   // the median, or the quantile asked for
+	statistic              float64   // the median, or the requested quantile
 	noise                  float64   // standard error of statistic, as a share of it
 }
 
@@ -64,9 +64,9 @@ func collect(samples []Sample) ([]point, error) {
 	return points, nil
 }
 
-// summarize sets every point's statistic. For the median it first drops wild
-// repetitions, because a tenth of them, all slow, would move every median the
-// same way and so the bandwidth with it. It returns how many it dropped.
+// summarize sets every point's statistic. For the median it first drops wild repetitions:
+// if a tenth of them were slow, they would move every median, and so the bandwidth, the
+// same way. It returns the number dropped.
 func summarize(points []point, q float64) (dropped int) {
 	if q == 0.5 {
 		limit := 1 + max(wildShare, wildDeviations*spread(points))
@@ -87,13 +87,13 @@ func summarize(points []point, q float64) (dropped int) {
 	return dropped
 }
 
-// leastNoise is the noise below which no point is believed, whatever its
-// repetitions say: clocks, and a curve that is never quite straight.
+// leastNoise is the least noise of a point, however well it repeats: clocks limit it, and
+// the curve is never quite straight.
 const leastNoise = 0.001
 
-// setNoise sets every point's noise. Its own few repetitions would tell it badly, and all
-// points together wrongly: a batch of 20 µs scatters by tens of per cent where one
-// of a second does by tenths. So it is pooled over the seven points nearest in time.
+// setNoise sets every point's noise. One point's few repetitions estimate it badly, and
+// pooling all points is wrong: a batch of 20 µs scatters by tens of per cent, a batch of
+// one second by tenths of one. So it pools the seven points nearest in time.
 func setNoise(points []point) {
 	order := make([]int, len(points))
 	for i := range order {
@@ -119,7 +119,8 @@ func setNoise(points []point) {
 // median, as a share of it, pooled over the points.
 func spread(points []point) float64 { return robustScale(deviate(nil, points)) }
 
-// deviate appends how far each repetition is from its point's median, as a share of it.
+// deviate appends the distance of each repetition from its point's median, as a share of
+// it.
 func deviate(deviations []float64, points []point) []float64 {
 	for _, p := range points {
 		n := float64(len(p.seconds))
@@ -127,7 +128,7 @@ func deviate(deviations []float64, points []point) []float64 {
 			continue
 		}
 		m := quantile(p.seconds, 0.5)
-		widen := math.Sqrt(n / (n - 1)) // the median is of the same few repetitions
+		widen := math.Sqrt(n / (n - 1)) // the median comes from the same few repetitions
 		for _, t := range p.seconds {
 			deviations = append(deviations, math.Abs(t/m-1)*widen)
 		}
@@ -135,7 +136,7 @@ func deviate(deviations []float64, points []point) []float64 {
 	return deviations
 }
 
-// madToSigma turns a median absolute deviation into a normal's standard deviation.
+// madToSigma converts a median absolute deviation to a normal's standard deviation.
 const madToSigma = 1.4826
 
 // robustScale is the standard deviation that the absolute deviations would have
@@ -145,8 +146,8 @@ func robustScale(deviations []float64) float64 {
 	return madToSigma * quantile(deviations, 0.5)
 }
 
-// quantile interpolates between the order statistics around (n-1)q, which gives
-// the usual median; gonum's stat.Quantile has no such kind. Zero when empty.
+// quantile interpolates between the order statistics around (n-1)q, which gives the usual
+// median. gonum's stat.Quantile has no such kind. It is zero when empty.
 func quantile(sorted []float64, q float64) float64 {
 	if len(sorted) == 0 {
 		return 0
@@ -154,7 +155,7 @@ func quantile(sorted []float64, q float64) float64 {
 	return quantileOf(len(sorted), q, func(rank int) float64 { return sorted[rank] })
 }
 
-// quantileOf is [quantile] of n values, at least one, of which at gives that of a rank.
+// quantileOf is [quantile] of n values, n at least one; at returns the value of a rank.
 func quantileOf(n int, q float64, at func(rank int) float64) float64 {
 	h := q * float64(n-1)
 	i := int(h)

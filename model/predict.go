@@ -19,8 +19,8 @@ func (f Fit) Cost() Cost {
 	return c
 }
 
-// Asymptotic is the bandwidth in bytes a second that large batches approach: the
-// one to hold against a link.
+// Asymptotic is the bandwidth in bytes a second that large batches approach. Compare this
+// one with a link.
 func (f Fit) Asymptotic() Interval {
 	if f.Second != nil {
 		return f.Second.Bandwidth
@@ -28,7 +28,7 @@ func (f Fit) Asymptotic() Interval {
 	return f.Bandwidth
 }
 
-// central is the fit's central values as the solver has them.
+// central is the fit's central values in the solver's form.
 func (f Fit) central() (shape, coefficients) {
 	h := shape{overlap: f.Overlap, knee: noKnee}
 	x := coefficients{f.Alpha.Value, f.Beta.Value, f.Gamma.Value, 1 / f.Bandwidth.Value}
@@ -38,14 +38,14 @@ func (f Fit) central() (shape, coefficients) {
 	return h, x
 }
 
-// z95 is the normal quantile behind a 95 % interval.
+// z95 is the normal quantile of a 95 % interval.
 const z95 = 1.959964
 
-// Predict is the time in seconds of a batch (its median, or the quantile that
-// was fitted) with the 95 % interval of that time on this path: what the
-// coefficients leave open, and the lack of fit. It does not hold for one
-// repetition, which spreads by [Fit.Spread] around it. A Fit that [FitCost] did not make
-// has nothing behind its coefficients, and a prediction without spread.
+// Predict is the time in seconds of a batch (its median, or the fitted quantile) with the
+// 95 % interval of that time on this path, from the uncertainty of the coefficients and the
+// lack of fit. It does not hold for one repetition, which spreads by [Fit.Spread] around
+// it. A Fit not made by [FitCost] has no draws, so its predictions have only its LackOfFit
+// as spread.
 func (f Fit) Predict(transfers, descriptors int, bytes int64) Interval {
 	if transfers <= 0 {
 		return Interval{}
@@ -69,12 +69,11 @@ func (f Fit) lackAt(seconds float64) float64 {
 	return f.lacks[min(i, len(f.lacks)-1)].share
 }
 
-// What may be left open before a fit says less than a data sheet does: the width
-// of bandwidth's interval, as a share of bandwidth; the mean held-out error; and
-// half the width of the interval of one prediction. An overhead is called vague
-// when the width of its interval is so large a share of the time of the
-// calibration point where it weighs most (startup is given more room: it matters
-// to the smallest transfers alone).
+// Limits beyond which a fit is worth less than a data sheet: the width of bandwidth's
+// interval, as a share of bandwidth; the mean held-out error; and half the width of one
+// prediction's interval. An overhead is vague if its interval, as a share of the time of
+// the calibration point in which it weighs most, is wider than its limit (startup has more
+// room: it matters to the smallest transfers alone).
 const (
 	openBandwidth  = 0.4
 	openStartup    = 2.0
@@ -85,9 +84,8 @@ const (
 	calibrateMore = "calibrate for longer and on a quieter host"
 )
 
-// Trustworthy is nil, or ErrUntrustworthy wrapped with the interval that is too
-// wide to mean anything and what to do. A fit that passes can still be vague about
-// one batch: see [Fit.TrustworthyFor].
+// Trustworthy is nil, or ErrUntrustworthy wrapped with the interval that is too wide and a
+// remedy. A fit that passes can still be vague about one batch: see [Fit.TrustworthyFor].
 func (f Fit) Trustworthy() error {
 	b := f.Asymptotic()
 	if open := (b.High - b.Low) / b.Value; open > openBandwidth {
@@ -101,10 +99,10 @@ func (f Fit) Trustworthy() error {
 	return nil
 }
 
-// Vague says, for people, which overheads the calibration left open: those that it holds
-// at 0, and those whose interval is a large share of the time of the batch where they weigh
-// most. What they leave open in one prediction, its interval says: see [Fit.TrustworthyFor].
-// One that is held at 0 is in it as lack of fit alone.
+// Vague lists, for people, the overheads that the calibration left open: those held at 0,
+// and those with an interval that is a large share of the time of the batch in which they
+// weigh most. A prediction's interval includes their uncertainty: see [Fit.TrustworthyFor].
+// An overhead held at 0 enters it as lack of fit alone.
 func (f Fit) Vague() (notes []string) {
 	for _, c := range []struct {
 		name   string
@@ -128,8 +126,8 @@ func (f Fit) Vague() (notes []string) {
 	return notes
 }
 
-// TrustworthyFor is nil, or ErrUntrustworthy wrapped with the reason, when the
-// prediction for one batch is too vague to be held against a measurement.
+// TrustworthyFor is nil, or ErrUntrustworthy wrapped with the reason, if the prediction for
+// one batch is too vague to compare with a measurement.
 func (f Fit) TrustworthyFor(transfers, descriptors int, bytes int64) error {
 	i := f.Predict(transfers, descriptors, bytes)
 	if tooOpen(i) {
@@ -139,8 +137,8 @@ func (f Fit) TrustworthyFor(transfers, descriptors int, bytes int64) error {
 	return nil
 }
 
-// heaviest is the greatest share of a point's time that a second of the
-// coefficient in column would be. Without points it is 0.
+// heaviest is the greatest share of a point's time that a second of the coefficient in
+// column would be. Without points it is 0.
 func (f Fit) heaviest(column int) (most float64) {
 	for _, r := range f.Residuals {
 		if r.Fitted > 0 {
@@ -157,9 +155,9 @@ func rateOrAny(r float64) string {
 	return units.Rate(r)
 }
 
-// Outside says, for people, in which way a batch lies outside what was
-// calibrated by more than a factor of two; empty when it lies inside. A
-// prediction there is an extrapolation and its interval is too narrow.
+// Outside describes, for people, how a batch lies outside the calibrated ones by more than
+// a factor of two; it is empty for a batch inside. A prediction outside is an
+// extrapolation, and its interval is too narrow.
 func (f Fit) Outside(transfers, descriptors int, bytes int64) string {
 	var k, n int
 	var s int64

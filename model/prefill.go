@@ -6,21 +6,21 @@ import (
 	"strings"
 )
 
-// ErrPrefill is returned, wrapped, when a prefill time cannot be computed from what was given.
+// ErrPrefill is returned, wrapped, when the given values do not determine a prefill time.
 var ErrPrefill = errors.New("cannot predict prefill")
 
-// Attention is like attention layers: they are as wide, and their tokens attend as far back.
+// Attention is a group of attention layers with the same width and window.
 type Attention struct {
 	Layers int
 	Width  float64 // d_attn: query heads times head dimension, the mean of K's and V's
-	// Window is how many tokens one token attends to at most; 0 is all before it.
+	// Window is the most tokens that one token attends to; 0 is all before it.
 	Window int64
-	// Chunked layers attend to the current chunk of Window tokens alone.
+	// Chunked layers attend only to the current chunk of Window tokens.
 	Chunked bool
 }
 
-// Pairs is how many pairs of a query and a key one layer scores for m new tokens on p
-// cached ones, the token at i taken as attending to i tokens:
+// Pairs is the number of query-key pairs that one layer scores for m new tokens on p cached
+// ones. It counts the token at i as attending to i tokens:
 //
 //	all        p·m + m²/2
 //	window W   the integral of min(i, W) from p to p+m
@@ -42,16 +42,15 @@ func (a Attention) Pairs(newTokens, cachedTokens int64) float64 {
 	return p*growing + growing*growing/2 + (m-growing)*w
 }
 
-// PrefillFLOPs is the floating-point operations to prefill m new tokens on p
-// cached ones:
+// PrefillFLOPs is the floating-point operations to prefill m new tokens on p cached ones:
 //
 //	2·P·m + Σ 4·L·d_attn·pairs
 //
-// P is the parameters that one token uses, without embeddings (of a mixture of
-// experts, the active ones). The first term is the matrices (Kaplan et al., arXiv
-// 2001.08361); the second the scores and their product with V under a causal mask, over
-// the groups of L layers, with [Attention.Pairs]. A layer that attends to all tokens before
-// adds 4·d_attn·(p·m + m²/2), a linear one nothing.
+// P is the parameters that one token uses, without embeddings (for a mixture of experts,
+// the active ones). The first term is the matrices (Kaplan et al., arXiv 2001.08361). The
+// second is the scores and their product with V under a causal mask, summed over groups of
+// L layers, with [Attention.Pairs]. A layer that attends to all earlier tokens adds
+// 4·d_attn·(p·m + m²/2); a linear-attention layer adds nothing.
 func PrefillFLOPs(parameters float64, attention []Attention, newTokens, cachedTokens int64) float64 {
 	flops := 2 * parameters * float64(newTokens)
 	for _, a := range attention {
@@ -63,13 +62,13 @@ func PrefillFLOPs(parameters float64, attention []Attention, newTokens, cachedTo
 // GPU is an accelerator's peak rate of dense matrix work.
 type GPU struct {
 	Name        string
-	BF16, FP8   float64  // FLOP/s without sparsity; 0 where the format is absent
+	BF16, FP8   float64  // FLOP/s without sparsity; 0 if the format is absent
 	MFU, MFUFP8 Interval // share of the peak that prefill reaches: a usual value and a usual range
 }
 
-// gpus holds data-sheet peaks. The MFU ranges hold, to within 15 % of their ends,
-// for published prefill times of 7B to 405B dense models from 1500 tokens on; for
-// H200 and B200 none were at hand and H100's stand in.
+// gpus holds data-sheet peaks. The MFU ranges hold, to within 15 % of their ends, for
+// published prefill times of 7B to 405B dense models from 1500 tokens on. For H200 and B200
+// none were available, so they use H100's.
 var gpus = []GPU{
 	{"a100", 312e12, 0, Interval{0.5, 0.45, 0.6}, Interval{}},
 	{"h100", 989e12, 1979e12, Interval{0.4, 0.2, 0.5}, Interval{0.33, 0.2, 0.45}},
@@ -79,7 +78,7 @@ var gpus = []GPU{
 	{"h800", 989e12, 1979e12, Interval{0.4, 0.2, 0.5}, Interval{0.33, 0.2, 0.45}},
 }
 
-// GPUNames lists the known GPUs.
+// GPUNames lists the GPUs that ParseGPU accepts.
 func GPUNames() []string {
 	names := make([]string, len(gpus))
 	for i, g := range gpus {
@@ -88,7 +87,8 @@ func GPUNames() []string {
 	return names
 }
 
-// ParseGPU finds a GPU by name, or returns ErrPrefill naming those it knows.
+// ParseGPU finds a GPU by name. For any other name it returns ErrPrefill with the list of
+// names.
 func ParseGPU(s string) (GPU, error) {
 	name := strings.ToLower(strings.TrimSpace(s))
 	for _, g := range gpus {
@@ -99,8 +99,8 @@ func ParseGPU(s string) (GPU, error) {
 	return GPU{}, fmt.Errorf("%w: unknown GPU %q; known are %s, or give the prefill time itself", ErrPrefill, s, strings.Join(GPUNames(), ", "))
 }
 
-// Peak is the GPU's dense FLOP/s in fp8, or else in 16 bits, and the share of it
-// that prefill usually reaches. It returns ErrPrefill where the GPU has no fp8.
+// Peak is the GPU's dense FLOP/s in fp8 or 16 bits, and the share of it that prefill
+// usually reaches. It returns ErrPrefill if the GPU has no fp8.
 func (g GPU) Peak(fp8 bool) (flops float64, mfu Interval, err error) {
 	if !fp8 {
 		return g.BF16, g.MFU, nil
@@ -118,10 +118,10 @@ type Prefill struct {
 	GPUs            int
 	PeakFLOPs       float64 // one GPU's, dense, FLOP/s
 	MFU             float64 // model FLOPs utilization, in (0, 1]
-	ConstantSeconds float64 // C0: what every prefill costs, whatever its length
+	ConstantSeconds float64 // C0: the fixed cost of a prefill, independent of its length
 }
 
-// Validate returns ErrPrefill, wrapped with what is missing.
+// Validate returns ErrPrefill, wrapped with the missing or invalid value.
 func (p Prefill) Validate() error {
 	switch {
 	case !(p.Parameters > 0):
@@ -138,16 +138,16 @@ func (p Prefill) Validate() error {
 	return nil
 }
 
-// Seconds is C0 + FLOPs/(GPUs·peak·MFU) for newTokens on cachedTokens. It holds
-// while prefill is bound by arithmetic: from about 1500 tokens for a 70B model.
-// Below that reading the weights and launching kernels dominate, and without a C0
-// it says too little. Of an invalid Prefill it is NaN or +Inf.
+// Seconds is C0 + FLOPs/(GPUs·peak·MFU) for newTokens on cachedTokens. It holds while
+// prefill is bound by arithmetic: from about 1500 tokens for a 70B model. Below that,
+// reading the weights and launching kernels dominate, and without a C0 the result is too
+// low. For an invalid Prefill it is NaN or +Inf.
 func (p Prefill) Seconds(newTokens, cachedTokens int64) float64 {
 	flops := PrefillFLOPs(p.Parameters, p.Attention, newTokens, cachedTokens)
 	return p.ConstantSeconds + flops/(float64(p.GPUs)*p.PeakFLOPs*p.MFU)
 }
 
-// LeastSeconds is what newTokens on cachedTokens take at a utilization of 1.
+// LeastSeconds is the time of newTokens on cachedTokens at a utilization of 1.
 func (p Prefill) LeastSeconds(newTokens, cachedTokens int64) float64 {
 	p.MFU = 1
 	return p.Seconds(newTokens, cachedTokens)

@@ -2,18 +2,18 @@ package model
 
 import "math"
 
-// Load is requests that arrive at random (Poisson) at one shared link.
+// Load is a stream of requests that arrive at random (Poisson) at one shared link.
 type Load struct {
 	ArrivalsPerSecond float64
 	// ServiceSeconds is the mean time that a request alone occupies the link.
 	ServiceSeconds float64
-	// ServiceSquared is the mean of the square of that time, in s². 0 means that
-	// all requests are alike, so it is the square of the mean.
+	// ServiceSquared is the mean of the square of that time, in s². 0 means that all
+	// requests are equal, so it is the square of the mean.
 	ServiceSquared float64
 }
 
-// Queueing is what a load makes of a link. Times of an unstable queue are +Inf:
-// they grow for as long as the load lasts.
+// Queueing is the effect of a load on a link. Times of an unstable queue are +Inf: they
+// grow for as long as the load lasts.
 type Queueing struct {
 	Utilization float64 // ρ: offered work over capacity
 	Stable      bool    // ρ < 1
@@ -29,11 +29,11 @@ type Queueing struct {
 //
 //	ρ = λ·E[S]
 //	FCFS  λ·E[S²] / (2(1-ρ))    Pollaczek-Khinchine, M/G/1; M/D/1 for one size
-//	PS    E[S]·ρ/(1-ρ)          M/G/1 processor sharing, whatever the distribution
+//	PS    E[S]·ρ/(1-ρ)          M/G/1 processor sharing, for any distribution
 //
-// (Kleinrock, Queueing Systems I and II.) TCP flows on one link lie between the
-// two, nearer PS. It holds for Poisson arrivals and long runs: at ρ = 0.9 a mean
-// needs thousands of requests to settle.
+// (Kleinrock, Queueing Systems I and II.) TCP flows on one link lie between the two, nearer
+// PS. It holds for Poisson arrivals and long runs: at ρ = 0.9 a mean needs thousands of
+// requests to settle.
 func (l Load) Queue() Queueing {
 	second := l.ServiceSquared
 	if second == 0 {
@@ -53,15 +53,15 @@ func (l Load) Queue() Queueing {
 	return q
 }
 
-// OfferedBytesPerSecond is the payload that arrivals of one size put on the
-// network: λ·S. A link below it is unstable however requests queue.
+// OfferedBytesPerSecond is the payload that arrivals of one size put on the network: λ·S. A
+// link slower than that is unstable in any queueing order.
 func OfferedBytesPerSecond(arrivalsPerSecond float64, bytes int64) float64 {
 	return arrivalsPerSecond * float64(bytes)
 }
 
-// ReplicaBytesPerSecond is what one busy prefill replica ships: κ·(tokens/s) with
-// κ the KV bytes of a token. It is also the bandwidth at which a layer-wise
-// transfer hides behind prefill.
+// ReplicaBytesPerSecond is the rate at which one busy prefill replica sends: κ·(tokens/s)
+// with κ the KV bytes of a token. It is also the bandwidth at which a layer-wise transfer
+// hides behind prefill.
 func ReplicaBytesPerSecond(bytesPerToken, tokensPerSecond float64) float64 {
 	return bytesPerToken * tokensPerSecond
 }

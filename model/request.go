@@ -35,16 +35,15 @@ func BestChunksEqual(stages int, alphaSeconds, bytesPerSecond float64, bytes int
 	return max(1, math.Sqrt(float64(stages-1)*float64(bytes)/(alphaSeconds*bytesPerSecond)))
 }
 
-// StreamsBandwidth is the rate in bytes a second of k streams that reach
-// streamRate each on a link that carries linkRate: min(R_link, k·R_stream). It
-// holds while each stream has a CPU and a queue of its own.
+// StreamsBandwidth is the rate in bytes a second of k streams that reach streamRate each on
+// a link that carries linkRate: min(R_link, k·R_stream). It assumes a separate CPU and
+// queue for each stream.
 func StreamsBandwidth(streams int, linkRate, streamRate float64) float64 {
 	return min(linkRate, float64(max(0, streams))*streamRate)
 }
 
-// IncastSeconds is the least time in which one receiver of bytesPerSecond takes
-// bytes from each of several producers at once: N·S/B. Switch buffers that
-// overflow only add to it.
+// IncastSeconds is the least time in which one receiver of bytesPerSecond takes bytes from
+// each of several producers at once: N·S/B. Switch buffers that overflow only add to it.
 func IncastSeconds(producers int, bytes int64, bytesPerSecond float64) float64 {
 	return float64(producers) * Cost{BytesPerSecond: bytesPerSecond}.WireSeconds(bytes)
 }

@@ -9,20 +9,21 @@ import (
 	"kvbench/internal/units"
 )
 
-// Flip is how far one input may move, the others held, before the verdict changes.
+// Flip is the value to which one input must move, with the others held, to change the
+// verdict.
 type Flip struct {
 	Input  string
 	Now    float64 // in Unit
 	At     float64 // value at which the verdict flips; meaningless when Never
 	Factor float64 // At/Now
 	Unit   string  // bytes/s, s, 1/s or of prefill
-	Never  bool    // no value that it can have within a factor of a thousand flips it
-	// Barred says of a Never that a value within that factor would flip it, but one that
-	// the input cannot have.
+	Never  bool    // no possible value within a factor of a thousand flips it
+	// Barred qualifies Never: a value within that factor would flip the verdict, but the
+	// input cannot have it.
 	Barred bool
 }
 
-// String is the flip for people.
+// String describes the flip for people.
 func (f Flip) String() string {
 	if f.Barred {
 		return fmt.Sprintf("%s at no value that it can have (now %s)", f.Input, f.show(f.Now))
@@ -45,12 +46,12 @@ func (f Flip) show(v float64) string {
 	return fmt.Sprintf("%.4g/s", v)
 }
 
-// input is a lever of a scenario that sensitivity moves. The net gain grows or falls
-// with each over its whole range.
+// input is an input of a scenario that sensitivity moves. The net gain is monotonic in
+// each.
 type input struct {
 	name, unit string
 	field      func(*Scenario) *float64
-	// least is the least that the input can be; nil is no bound.
+	// least is the input's lower bound; nil is none.
 	least func(Scenario) float64
 }
 
@@ -66,15 +67,15 @@ var inputs = []input{
 	{name: "arrivals", unit: "1/s", field: func(s *Scenario) *float64 { return &s.ArrivalsPerSecond }},
 }
 
-// reach is how far, as a factor, an input is moved to see whether the verdict flips.
+// reach is the factor by which an input is moved, up and down, in search of a flip.
 const reach = 1000
 
 // Sensitivity lists, for each input that is not zero, the value at which the verdict
-// between paying and not paying changes, the least movement first. An input is moved
-// by a factor of a thousand at most, and to nothing that it cannot be: a prefill that is
-// faster than its accelerators. A share that is saved may be above 1: it counts from
-// prefill alone on its node, and what is removed of queueing and interference may be longer
-// than that. Without SavedKnown there is no verdict to flip and it is empty.
+// changes between paying and not paying, the least movement first. An input moves by a
+// factor of a thousand at most and never to an impossible value, such as a prefill faster
+// than its accelerators. A saved share may be above 1: it is relative to prefill alone on
+// its node, and the queueing and interference removed may be longer than that. Without
+// SavedKnown there is no verdict to flip and the list is empty.
 func (s Scenario) Sensitivity() []Flip {
 	if !s.SavedKnown {
 		return nil
@@ -87,14 +88,14 @@ func (s Scenario) Sensitivity() []Flip {
 		}
 		flips = append(flips, s.flip(in, now))
 	}
-	// Those that can flip come first, the smallest movement (as a factor) leading.
+	// Inputs that can flip come first, the smallest movement (as a factor) leading.
 	slices.SortStableFunc(flips, func(a, b Flip) int {
 		return cmp.Compare(a.move(), b.move())
 	})
 	return flips
 }
 
-// flip moves an input from its value now.
+// flip searches for the value of in, now at now, that flips the verdict.
 func (s Scenario) flip(in input, now float64) Flip {
 	f := Flip{Input: in.name, Now: now, Unit: in.unit}
 	pays := func(factor float64) bool {
@@ -123,8 +124,8 @@ func (f Flip) move() float64 {
 	return math.Abs(math.Log(f.Factor))
 }
 
-// crossing is the factor between low and high, which span 1, at which yes changes from what
-// it is at 1. It changes once at most.
+// crossing is the factor between low and high, which span 1, at which yes changes from its
+// value at 1. It changes at most once.
 func crossing(low, high float64, yes func(factor float64) bool) (factor float64, ok bool) {
 	at := yes(1)
 	for _, far := range []float64{low, high} {

@@ -5,20 +5,20 @@ import (
 	"math/bits"
 )
 
-// bicGain is how much lower BIC must be before the curve is given an overlap or a
-// knee: "strong" evidence on the scale of Kass and Raftery (JASA 90, 1995).
+// bicGain is how much lower BIC must be before the curve gets an overlap or a knee:
+// "strong" evidence on the scale of Kass and Raftery (JASA 90, 1995).
 const bicGain = 6
 
-// overlaps are the overlaps that are tried; finer would not be told apart.
+// overlaps are the overlaps tried. Finer steps could not be distinguished.
 var overlaps = []float64{0, 0.25, 0.5, 0.75, 1}
 
-// bestShape tries overlaps and knees and keeps what BIC asks for. All shapes are
-// judged by the same Huber loss at the plain one's scale, so that a disturbed point
-// cannot buy a shape. Where posting is not told apart from the rest there is
-// nothing to overlap.
+// bestShape tries overlaps and knees and keeps those that BIC justifies. It judges all
+// shapes by the same Huber loss at the plain shape's scale, so that a disturbed point
+// cannot buy a shape. If the points do not separate posting from the rest, there is nothing
+// to overlap.
 func (p problem) bestShape(points []point, plain robust) (problem, robust) {
 	if plain.scale < 1e-9 {
-		return p, plain // nothing is left to explain
+		return p, plain // nothing left to explain
 	}
 	best, solution := p, plain
 	least := p.criterion(plain.coefficients, plain.scale)
@@ -44,8 +44,8 @@ func (p problem) bestShape(points []point, plain robust) (problem, robust) {
 	return best, solution
 }
 
-// criterion is Schwarz's BIC with Huber's loss at a given scale in place of
-// squares, and the gain that each departure from the plain shape must bring.
+// criterion is Schwarz's BIC, with Huber's loss at the given scale in place of squares,
+// plus the gain required of each departure from the plain shape.
 func (p problem) criterion(x coefficients, scale float64) float64 {
 	n := float64(len(p.values))
 	loss := 0.0
@@ -62,12 +62,12 @@ func (p problem) criterion(x coefficients, scale float64) float64 {
 		unknowns, departures = unknowns+1, departures+1
 	}
 	if p.knee != noKnee {
-		unknowns, departures = unknowns+1, departures+1 // its bandwidth is among the active
+		unknowns, departures = unknowns+1, departures+1 // its bandwidth is already counted in active
 	}
 	return n*math.Log(loss/n) + unknowns*math.Log(n) + departures*bicGain
 }
 
-// innerSizes lists the distinct sizes with at least two further sizes on each side.
+// innerSizes lists the distinct sizes that have at least two sizes on each side.
 func innerSizes(points []point) []int64 {
 	var sizes []int64
 	for _, pt := range points { // in order of bytes

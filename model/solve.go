@@ -10,8 +10,8 @@ import (
 	lapackimpl "gonum.org/v1/gonum/lapack/gonum"
 )
 
-// The unknowns of a fit, in the order of its columns. The last is used only
-// where a second regime begins at knee bytes.
+// The unknowns of a fit, in column order. The last is used only when a second regime begins
+// at knee bytes.
 const (
 	colAlpha = iota
 	colBeta
@@ -23,7 +23,7 @@ const (
 
 type coefficients [columns]float64
 
-// shape is what a fit's curve is made of beside its unknowns.
+// shape is the form of a fit's curve apart from its unknowns.
 type shape struct {
 	overlap float64 // share of posting hidden behind the wire, or of the wire behind posting
 	knee    int64   // bytes from which the second bandwidth holds; noKnee without one
@@ -31,13 +31,13 @@ type shape struct {
 
 const noKnee = math.MaxInt64
 
-// row is what each unknown is multiplied by in a batch's time when nothing overlaps.
+// row returns the factor of each unknown in a batch's time without overlap.
 func (h shape) row(transfers, descriptors int, bytes int64) coefficients {
 	return coefficients{1, float64(transfers - 1), float64(descriptors), float64(min(bytes, h.knee)), float64(max(0, bytes-h.knee))}
 }
 
-// seen is the row as it counts beside x: the shorter of posting and wire is seen
-// only where it does not overlap.
+// seen scales row for the overlap at x: of the shorter of posting and wire only the share
+// that does not overlap counts.
 func (h shape) seen(x, row coefficients) coefficients {
 	if h.overlap == 0 {
 		return row
@@ -55,7 +55,7 @@ func (h shape) seen(x, row coefficients) coefficients {
 	return row
 }
 
-// seconds is the time that x gives a row.
+// seconds is the time of a row at x.
 func (h shape) seconds(x, row coefficients) float64 { return x.dot(h.seen(x, row)) }
 
 func (c coefficients) dot(r coefficients) (sum float64) {
@@ -74,24 +74,23 @@ type problem struct {
 	active uint      // bit i: unknown i is solved for; the others are 0
 }
 
-// robust is a problem's solution with the scale of its residuals in units of the
-// noise: 1 where the curve misses the points by their noise alone.
+// robust is a problem's solution with the scale of its residuals in units of the noise: 1
+// if the curve misses the points by their noise alone.
 type robust struct {
 	coefficients
 	scale float64
 }
 
-// huber is where Huber's loss turns from square to straight: 95 % efficient
+// huber is the residual at which Huber's loss turns from square to linear: 95 % efficient
 // for normal residuals (Huber, Ann. Math. Stat. 35, 1964).
 const huber = 1.345
 
-// solveRobust minimises Huber's loss of (T/T̂-1)/noise. Relative, because sizes span
-// decades: plain least squares would let the largest size set alpha. Over the
-// noise, because large batches tell the bandwidth far better than small ones
-// tell anything. Huber's, because medians still let through a point that was
-// disturbed throughout; unlike Theil-Sen's slopes it serves four unknowns at
-// once. Where posting and wire overlap, which of them hides the other is read off
-// the step before.
+// solveRobust minimises Huber's loss of (T/T̂-1)/noise. Residuals are relative because
+// sizes span decades: plain least squares would let the largest size set alpha. They are
+// divided by the noise because large batches determine the bandwidth far better than small
+// ones determine anything. Huber's loss is used because a median still lets through a point
+// that was disturbed throughout; unlike Theil-Sen's slopes it handles four unknowns at
+// once. If posting and wire overlap, the step before decides which of them hides the other.
 func (p problem) solveRobust() robust {
 	w := newWorkspace(len(p.values))
 	for i, t := range p.values {
@@ -112,14 +111,14 @@ func (p problem) solveRobust() robust {
 	return s
 }
 
-// residual is how far x misses point i, in units of its noise.
+// residual is the distance of x from point i, in units of its noise.
 func (p problem) residual(i int, x coefficients) float64 {
 	return math.Abs(p.values[i]/p.seconds(x, p.rows[i])-1) / p.noise[i]
 }
 
-// workspace is what a step writes: the rows as they count, their weights, and how
-// far the solution misses each, in units of its noise. A fit makes thousands of
-// steps, so they share one.
+// workspace holds the results of a step: the scaled rows, their weights, and the distance
+// of the solution from each point in units of its noise. All steps of a fit share one,
+// because there are thousands.
 type workspace struct {
 	seen          []coefficients
 	weights, away []float64
@@ -129,8 +128,8 @@ func newWorkspace(points int) workspace {
 	return workspace{make([]coefficients, points), make([]float64, points), make([]float64, points)}
 }
 
-// look takes the rows as they count beside x, their weights of relative least
-// squares, and how far x misses each.
+// look stores the rows as scaled at x, their weights for relative least squares, and the
+// distance of x from each point.
 func (p problem) look(x coefficients, w workspace) {
 	for i, r := range p.rows {
 		w.seen[i] = p.seen(x, r)
@@ -141,8 +140,8 @@ func (p problem) look(x coefficients, w workspace) {
 	}
 }
 
-// reweigh solves once for what look saw, with less weight for the points that are
-// far away beside the scale.
+// reweigh solves once with the rows and weights that look stored. Points far away, relative
+// to the scale, weigh less.
 func (p problem) reweigh(scale float64, w workspace) coefficients {
 	for i, away := range w.away {
 		if scale > 0 && away > huber*scale {
@@ -152,8 +151,8 @@ func (p problem) reweigh(scale float64, w workspace) coefficients {
 	return p.solve(w.seen, w.weights)
 }
 
-// resolve minimises the same loss for other values of the same points, from s
-// and at its scale: few steps, because the values moved by their noise only.
+// resolve minimises the same loss for other values of the same points, starting from s and
+// at its scale. Few steps suffice because the values moved by their noise only.
 func (p problem) resolve(s robust, values []float64, w workspace) coefficients {
 	p.values = values
 	for range 4 {
@@ -163,13 +162,14 @@ func (p problem) resolve(s robust, values []float64, w workspace) coefficients {
 	return s.coefficients
 }
 
-// freedom is how far residuals understate the noise for the unknowns they were fitted with.
+// freedom is the factor by which a fit's squared residuals understate the squared noise:
+// n/(n - unknowns).
 func (p problem) freedom() float64 {
 	n := float64(len(p.values))
 	return n / max(1, n-float64(bits.OnesCount(p.active)))
 }
 
-// closeTo reports whether two solutions are alike to a thousandth of [leastNoise].
+// closeTo reports whether two solutions agree to a thousandth of [leastNoise].
 func closeTo(a, b coefficients) bool {
 	for i := range a {
 		if math.Abs(a[i]-b[i]) > leastNoise/1000*math.Abs(b[i]) {
@@ -179,16 +179,16 @@ func closeTo(a, b coefficients) bool {
 	return true
 }
 
-// solve finds the non-negative unknowns of least weighted squares. With so few
-// the exact way is the simple one: the optimum is the unconstrained solution
-// over some subset of them, so try the subsets and keep the best feasible one.
+// solve finds the non-negative unknowns of least weighted squares. The optimum is the
+// unconstrained solution over some subset of the unknowns. There are so few that solve
+// tries every subset and keeps the best feasible one.
 func (p problem) solve(rows []coefficients, weights []float64) coefficients {
 	gram, moment := normalEquations(rows, weights, p.values)
 	if x, ok := solveSubset(gram, moment, p.active); ok && slices.Min(x[:]) >= 0 {
 		return x // the unconstrained optimum is feasible
 	}
 	var best coefficients
-	gain := 0.0 // how much of the weighted square of the values is explained
+	gain := 0.0 // the part of the weighted square of the values that is explained
 	for subset := uint(1); subset < 1<<columns; subset++ {
 		if subset&^p.active != 0 {
 			continue
@@ -217,14 +217,14 @@ func normalEquations(rows []coefficients, weights, values []float64) (gram [colu
 	return gram, moment
 }
 
-// leastPivot is the square of what a unit column must have left beside the columns
-// before it; less is rounding.
+// leastPivot is the least square of a unit column's remainder after elimination of the
+// columns before it. Less is rounding.
 const leastPivot = 1e-13
 
-// solveSubset solves the normal equations for the unknowns in subset. The columns
-// are scaled to unit length first: they span a dozen decades. It reports false
-// where they cannot be told apart. LAPACK's unblocked routines are called by themselves
-// and work on arrays of this frame, because a fit solves thousands of such systems.
+// solveSubset solves the normal equations for the unknowns in subset. It first scales the
+// columns, which span a dozen decades, to unit length. It reports false if they are
+// linearly dependent. It calls LAPACK's unblocked routines directly, on arrays of this
+// frame, because a fit solves thousands of such systems.
 func solveSubset(gram [columns]coefficients, moment coefficients, subset uint) (x coefficients, ok bool) {
 	var index [columns]int
 	var scale, b coefficients
@@ -263,9 +263,8 @@ func solveSubset(gram [columns]coefficients, moment coefficients, subset uint) (
 	return x, true
 }
 
-// apart reports whether column c says something that the columns in given do
-// not: what is left of it after the best combination of them, as a share, is
-// above rounding.
+// apart reports whether column c is linearly independent of the columns in given: the share
+// of it left after their best combination is above rounding.
 func (p problem) apart(c int, given uint) bool {
 	weights := make([]float64, len(p.values))
 	column := make([]float64, len(p.values))

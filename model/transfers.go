@@ -1,36 +1,37 @@
 package model
 
-// Transfer is what one transfer of a request moves.
+// Transfer is the size of one transfer of a request.
 type Transfer struct {
 	Descriptors int
 	Bytes       int64
-	// Layers is how many prefill makes, once the transfer before was ready, until this one is:
-	// more than one where layers move together. 0 is 1.
+	// Layers is the number of layers that prefill makes between the previous transfer being
+	// ready and this one: more than one if layers move together. 0 is 1.
 	Layers int
 }
 
-// Transfers are those of one request, in the order in which they become ready: one a
-// layer, or fewer where layers move together. The zero value moves nothing.
+// Transfers are the transfers of one request, in the order in which they become ready: one
+// a layer, or fewer if layers move together. The zero value moves nothing.
 type Transfers struct {
 	rests []rest
 }
 
-// rest adds up a transfer and those after it: what is still to be moved when the
-// transfer becomes ready on an idle path.
+// rest is the sum of a transfer and those after it: the work left when the transfer becomes
+// ready on an idle path.
 type rest struct {
 	Transfer
-	// within says that of two other rests, one shorter and one longer, a mean with as many
-	// transfers has no fewer descriptors and bytes, and no more layers to be made. On a path of
-	// one regime the time of a rest is the larger of two sums of its three counts, and what
-	// prefill hides of it goes by the layers: so it exposes no more than one of those two does.
+	// within reports that a weighted mean of a shorter and a longer rest, at the same
+	// number of transfers, has at least as many descriptors and bytes and at most as many
+	// layers still to make. On a path with one regime the time of a rest is the larger of
+	// two sums of its three counts, and prefill hides time in proportion to the layers. So
+	// this rest exposes no more than one of those two.
 	within bool
 }
 
-// NewTransfers are the transfers of each, in order; each moves at least a byte.
+// NewTransfers returns the transfers of each, in order. Each must move at least a byte.
 func NewTransfers(each []Transfer) Transfers {
 	t := Transfers{rests: make([]rest, len(each))}
 	var sum Transfer
-	var hull []int // of the rests so far, the ones that are not within
+	var hull []int // the rests so far that are not within
 	for k := len(each) - 1; k >= 0; k-- {
 		sum.Descriptors += each[k].Descriptors
 		sum.Bytes += each[k].Bytes
@@ -45,7 +46,7 @@ func NewTransfers(each []Transfer) Transfers {
 	return t
 }
 
-// spans says whether rest k is within the rests i and j, i the shortest and j the longest.
+// spans reports whether rest k is within the rests i, the shortest, and j, the longest.
 func (t Transfers) spans(i, k, j int) bool {
 	part, whole := float64(i-k), float64(i-j)
 	reaches := func(from, at, to float64) bool { return (at-from)*whole <= (to-from)*part }
@@ -55,8 +56,8 @@ func (t Transfers) spans(i, k, j int) bool {
 		reaches(-float64(t.ahead(i)), -float64(t.ahead(k)), -float64(t.ahead(j)))
 }
 
-// EqualTransfers are count transfers among which descriptors and bytes are spread
-// evenly; the first ones take what does not divide.
+// EqualTransfers returns count transfers with descriptors and bytes spread evenly among
+// them. The first ones take the remainders.
 func EqualTransfers(count, descriptors int, bytes int64) Transfers {
 	each := make([]Transfer, max(0, count))
 	for k := range each {
@@ -74,7 +75,7 @@ func EqualTransfers(count, descriptors int, bytes int64) Transfers {
 // Count is the number of transfers.
 func (t Transfers) Count() int { return len(t.rests) }
 
-// Layers is how many layers prefill makes for all of them.
+// Layers is the number of layers that prefill makes for all transfers.
 func (t Transfers) Layers() int {
 	if len(t.rests) == 0 {
 		return 0
@@ -82,13 +83,13 @@ func (t Transfers) Layers() int {
 	return t.rests[0].Layers
 }
 
-// Bytes is what all transfers move.
+// Bytes is the bytes of all transfers.
 func (t Transfers) Bytes() int64 { return t.whole().Bytes }
 
 // Descriptors is the number of descriptors of all transfers.
 func (t Transfers) Descriptors() int { return t.whole().Descriptors }
 
-// Totals are the three figures that make up a batch, as [Cost.Seconds] takes them.
+// Totals are the three figures of a batch, as [Cost.Seconds] takes them.
 func (t Transfers) Totals() (transfers, descriptors int, bytes int64) {
 	return t.Count(), t.Descriptors(), t.Bytes()
 }
@@ -100,10 +101,10 @@ func (t Transfers) whole() Transfer {
 	return t.rests[0].Transfer
 }
 
-// after is how many transfers follow transfer k.
+// after is the number of transfers after transfer k.
 func (t Transfers) after(k int) int { return len(t.rests) - 1 - k }
 
-// ahead is how many layers prefill has still to make when transfer k is ready.
+// ahead is the number of layers that prefill has still to make when transfer k is ready.
 func (t Transfers) ahead(k int) int {
 	if t.after(k) == 0 {
 		return 0

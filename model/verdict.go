@@ -10,8 +10,8 @@ import (
 // Status is the outcome of a comparison.
 type Status string
 
-// The outcomes. Unchecked is the zero value's meaning too: nothing was compared,
-// or the measurement cannot tell.
+// The outcomes. The zero value means Unchecked too: nothing was compared, or the
+// measurement is inconclusive.
 const (
 	Pass      Status = "pass"
 	Fail      Status = "fail"
@@ -27,11 +27,11 @@ type Comparison struct {
 	Reason              string // one sentence for people
 }
 
-// Compare judges measured against predicted, both in seconds. Their intervals
-// are combined as independent errors of the logarithm. It passes a ratio within
-// 1±tolerance, fails one outside it whose whole interval is outside, and leaves
-// unchecked what the spread cannot decide: a ratio outside whose interval still
-// reaches the tolerated band, or inside with an interval beyond both its edges.
+// Compare judges measured against predicted, both in seconds. It combines their intervals
+// as independent errors of the logarithm. A ratio within 1±tolerance passes. A ratio
+// outside fails if its whole interval is outside. Undecided ratios stay unchecked: a ratio
+// outside with an interval that reaches the tolerated band, or inside with an interval
+// beyond both edges.
 func Compare(measured, predicted Interval, tolerance float64) Comparison {
 	c := Comparison{Measured: measured, Predicted: predicted, Tolerance: tolerance, Status: Unchecked}
 	switch {
@@ -83,16 +83,16 @@ func logRatio(over, under float64) float64 {
 	return math.Log(max(1, over/under))
 }
 
-// MedianRanks is the pair of quantiles of n sorted samples that bracket the true
-// median with at least 95 % confidence, whatever their distribution (the
-// binomial order-statistic interval). Below six samples no pair reaches 95 %,
-// and it is the smallest and the largest: 0 and 1.
+// MedianRanks is the pair of quantiles of n sorted samples that bracket the true median
+// with at least 95 % confidence for any distribution (the binomial order-statistic
+// interval). Below six samples no pair reaches 95 %, and it is the smallest and the
+// largest: 0 and 1.
 func MedianRanks(n int) (low, high float64) {
 	if n < 6 {
 		return 0, 1
 	}
 	b := distuv.Binomial{N: float64(n), P: 0.5}
-	// Start just under the normal approximation: the tail below is out of reach.
+	// Start just under the normal approximation: the tail below cannot matter.
 	l := max(0, int(float64(n)/2-0.98*math.Sqrt(float64(n)))-2)
 	for b.CDF(float64(l)) <= 0.025 {
 		l++
