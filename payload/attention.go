@@ -1,22 +1,21 @@
 package payload
 
-// Attention is the attention of like layers, as the cost of a prefill sees it: they are
-// as wide, and their tokens attend as far back.
+// Attention is a group of attention layers with the same width and window, for the cost of
+// a prefill.
 type Attention struct {
 	Layers int
 	// Width is query heads times the elements of a head, the mean of K's and V's.
 	Width float64
-	// Window is how many tokens one token attends to at most; 0 is all before it.
+	// Window is the most tokens that one token attends to; 0 is all before it.
 	Window int64
-	// Chunked layers attend to the current chunk of Window tokens alone.
+	// Chunked layers attend only to the current chunk of Window tokens.
 	Chunked bool
 }
 
-// Attention groups the attention layers by what they cost. A layer that chooses the
-// tokens it attends to by an index (DeepSeek-V3.2's sparse attention) is two
-// entries: its attention, to as many tokens as it chooses, and the index, whose heads score
-// every token and have no V. Layers with a fixed state cost nothing that grows with the
-// context, and are not there.
+// Attention groups the attention layers by cost. A layer with an index for sparse attention
+// (DeepSeek-V3.2) makes two entries: its attention, to as many tokens as it chooses, and
+// the index. The index's heads score every token and have no V. Layers with a fixed state
+// are left out: their cost does not grow with the context.
 func (g Geometry) Attention() []Attention {
 	var all []Attention
 	add := func(a Attention) {
@@ -36,7 +35,7 @@ func (g Geometry) Attention() []Attention {
 		k, v := l.KDim, l.VDim
 		window := l.Window
 		if l.Kind == Latent {
-			k, v = g.HeadDim, g.ValueDim // as attention unfolds the latent
+			k, v = g.HeadDim, g.ValueDim // as attention expands the latent
 			if g.Index.Tokens > 0 {
 				window = g.Index.Tokens
 			}

@@ -2,8 +2,8 @@ package payload
 
 import "fmt"
 
-// blockConfigs reads the searched architectures of Nemotron-NAS: attention that
-// is left out or replaced by a matrix keeps nothing.
+// blockConfigs reads the searched architectures of Nemotron-NAS. Attention that is left out
+// or replaced by a matrix keeps no cache.
 func (c *reader) blockConfigs() ([]role, []int64) {
 	blocks, ok := c.o.fields["block_configs"].([]any)
 	if !ok || int64(len(blocks)) != c.count {

@@ -11,8 +11,8 @@ type cell struct {
 	cross    bool
 }
 
-// class says which layers are laid out alike: those with the same geometry that
-// the format treats alike.
+// class identifies layers with the same layout: they have the same geometry and the format
+// treats them alike.
 type class struct {
 	layer      Layer
 	trim, drop bool
@@ -23,8 +23,8 @@ func (s Spec) class(layer int) class {
 	return class{s.Geometry.Layers[layer], f.code == codePDTrim && inRuns(f.trim, layer), f.drops(layer)}
 }
 
-// cells groups the layers that two pipeline stages share by class, in order of
-// their first layer. The spec is resolved.
+// cells groups the layers that two pipeline stages share by class, in order of their first
+// layer. The spec must be resolved.
 func (s Spec) cells(prefillStage, decodeStage int) []cell {
 	layers := int64(len(s.Geometry.Layers))
 	source := stage(layers, int64(s.PP), int64(prefillStage))
@@ -83,7 +83,8 @@ func (c cell) groups() [][]int {
 	return groups
 }
 
-// partners returns the prefill ranks that send something of the cell to decode rank d, ascending.
+// partners returns the prefill ranks that send data of the cell to decode rank d,
+// ascending.
 func (c cell) partners(s Spec, d int) []int64 {
 	var ranks []int64
 	if len(c.segments) > 0 {
@@ -101,15 +102,15 @@ func (c cell) partners(s Spec, d int) []int64 {
 	return ranks
 }
 
-// state returns the bytes of a layer's state that two ranks share: each holds an
-// equal part of it, cut by heads or channels, taken here as a range.
+// state returns the bytes of a layer's state that two ranks share: each holds an equal part
+// of it, split by heads or channels, treated here as a range.
 func (c cell) state(s Spec, p, d int64) slice {
 	size := c.layer.StateBytes
 	share := func(tp, r int64) span { return span{size * r / tp, size * (r + 1) / tp} }
 	return cut(share(int64(s.TP), p), share(int64(s.TPDecode), d))
 }
 
-// pools returns what one of the cell's transfers is made of, for one pair of tensor ranks.
+// pools returns the pools of one of the cell's transfers, for one pair of tensor ranks.
 func (c cell) pools(s Spec, p, d int) []pool {
 	tp, tpDecode := int64(s.TP), int64(s.TPDecode)
 	var pools []pool
@@ -133,8 +134,8 @@ func (c cell) pools(s Spec, p, d int) []pool {
 	return pools
 }
 
-// split turns a segment into pools: one a part, or one for all parts and layers
-// of a cross-layer block. Shared parts go with the pair that moves the first head.
+// split turns a segment into pools: one for each part, or one for all parts and layers of a
+// cross-layer block. Shared parts go with the pair that moves the first head.
 func (c cell) split(y Layout, g segment, heads slice, first bool) []pool {
 	base := pool{blocks: g.blocks, blockTokens: g.blockTokens, layers: c.across, heads: heads}
 	if !y.Paged {
@@ -152,7 +153,7 @@ func (c cell) split(y Layout, g segment, heads slice, first bool) []pool {
 		if !y.Paged {
 			p.chunk = max(1, t.size(min(ceilDiv(y.blockTokens(), t.unit)*t.unit, g.tokens), p.heads.n))
 		}
-		if t.ratio > 0 { // the coder's output for one destination is a stream, which no head can be cut from
+		if t.ratio > 0 { // the coder's output for one destination is a stream that cannot be cut by heads
 			t = part{unit: p.blockTokens, bytes: t.size(p.blockTokens, p.heads.n)}
 			p.heads = one
 		}

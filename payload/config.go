@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// ReadConfig reads the config.json of a Hugging Face model and derives the
-// geometry of its KV cache. What cannot be derived is an error that names the
-// field; the dtype of the weights and their quantization play no part, and
-// multi-token prediction layers are not among the layers (see Geometry.MTPLayers).
-// A model class that is not known is read by its field names, with a note.
+// ReadConfig reads the config.json of a Hugging Face model and derives the geometry of its
+// KV cache. If a value cannot be derived, the error names the field. The dtype of the
+// weights and their quantization do not matter, and multi-token prediction layers are not
+// among the layers (see Geometry.MTPLayers). An unknown model class is read by its field
+// names, with a note.
 func ReadConfig(r io.Reader) (Geometry, error) {
 	top, err := decodeObject(r)
 	if err != nil {
@@ -29,8 +29,8 @@ func ReadConfig(r io.Reader) (Geometry, error) {
 	return g, nil
 }
 
-// reader derives a geometry from a config. It keeps the first error; after one,
-// what its methods return means nothing.
+// reader derives a geometry from a config. It keeps the first error; after an error the
+// results of its methods are meaningless.
 type reader struct {
 	o      object // of the language model: the config, or an object nested in it
 	top    object
@@ -38,15 +38,16 @@ type reader struct {
 	family family
 	known  bool
 	count  int64 // layers
-	heads  int64 // query heads; 0 is unknown
-	hidden int64 // 0 is unknown
+	heads  int64 // query heads; 0 if unknown
+	hidden int64 // 0 if unknown
 	notes  []string
 	err    error
 }
 
 var layerNames = []string{"num_hidden_layers", "n_layer", "num_layers", "n_layers", "num_transformer_layers"}
 
-// maxNesting is how deep a language model is looked for: Qwen-Omni's is two objects down.
+// maxNesting is the depth of the search for the language model: Qwen-Omni's is two objects
+// down.
 const maxNesting = 4
 
 // nestedNames are the objects that hold the language model of a multimodal one.
@@ -69,7 +70,7 @@ func newReader(top object) *reader {
 	return c
 }
 
-// nested returns the language model inside o, where o is not it.
+// nested returns the language model inside o; false if o itself is the language model.
 func nested(o object) (object, bool) {
 	for _, name := range nestedNames {
 		if inner, ok := o.child(name); ok && (inner.hasAny(layerNames...) || inner.hasAny(nestedNames...) || !o.hasAny(layerNames...)) {
@@ -93,8 +94,8 @@ func (c *reader) note(format string, args ...any) {
 	}
 }
 
-// number returns the first of several names for one whole number, or what the
-// model class has for the first of them; false where neither is there.
+// number returns the first field among several names for one whole number, or the model
+// class's default for the first name; false if there is neither.
 func (c *reader) number(low, high int64, names ...string) (int64, bool) {
 	for _, name := range names {
 		n, ok, err := c.o.number(name, low, high)
@@ -117,7 +118,7 @@ func (c *reader) number(low, high int64, names ...string) (int64, bool) {
 	return n, ok
 }
 
-// need is number for a field that has to be there.
+// need is number for a required field.
 func (c *reader) need(low, high int64, names ...string) int64 {
 	n, ok := c.number(low, high, names...)
 	if !ok && c.err == nil {
@@ -169,7 +170,7 @@ func (c *reader) geometry() Geometry {
 	return g
 }
 
-// refuse reports configs that have familiar fields and no cache of the kind that moves.
+// refuse rejects configs with familiar fields but without a supported kind of cache.
 func (c *reader) refuse() {
 	if c.o.flag("is_encoder_decoder", false) || c.top.flag("is_encoder_decoder", false) {
 		c.fault("is_encoder_decoder", "is true; cross attention is not modelled: give a decoder-only model")
@@ -261,9 +262,9 @@ func (c *reader) kvHeads() []int64 {
 
 var kvNames = []string{"num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads", "num_attention_groups", "multi_query_group_num", "num_query_groups"}
 
-// oneKVHeads returns the KV heads of a layer and the field that they come from.
-// Multi-query switches come first: Falcon's and ChatGLM's configs name other
-// figures that do not hold then.
+// oneKVHeads returns the KV heads of a layer and the field that determines them.
+// Multi-query switches come first: with them, other fields of Falcon's and ChatGLM's
+// configs do not hold.
 func (c *reader) oneKVHeads() (int64, string) {
 	switch c.model {
 	case "falcon", "refinedweb", "refinedwebmodel":
@@ -319,7 +320,7 @@ func (c *reader) keep(err error) {
 	}
 }
 
-// allHeads returns the query heads, each with K and V of its own.
+// allHeads returns the query heads, for models in which each has separate K and V.
 func (c *reader) allHeads() int64 {
 	if c.heads == 0 {
 		c.fault("num_attention_heads", "is missing; without it or num_key_value_heads the KV heads cannot be derived")
@@ -383,7 +384,7 @@ func (c *reader) valueDim() int64 {
 	return v
 }
 
-// choice returns how sparse attention over latents chooses its tokens.
+// choice returns the index that sparse attention over latents uses.
 func (c *reader) choice() Index {
 	dim, ok := c.number(1, maxDim/2, "index_head_dim")
 	if !ok || !c.latent() {
@@ -394,7 +395,7 @@ func (c *reader) choice() Index {
 	return Index{Tokens: tokens, Heads: int(heads), Dim: int(dim)}
 }
 
-// latent says whether attention keeps one compressed vector a token (MLA).
+// latent reports whether attention keeps one compressed vector a token (MLA).
 func (c *reader) latent() bool {
 	if !c.o.flag("use_mla", true) {
 		return false

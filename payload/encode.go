@@ -2,13 +2,13 @@ package payload
 
 import "math"
 
-// part is one byte range of a layer, as its wire format lays it out: an entry
-// for every unit of tokens and, unless shared, every head.
+// part is one byte range of a layer in its wire format: an entry for every unit of tokens
+// and, unless shared, every head.
 type part struct {
 	unit   int64   // tokens that one entry covers
 	bytes  int64   // bytes an entry and head
 	shared bool    // one entry for all heads: each rank needs the whole part
-	ratio  float64 // 0, or what an entropy coder leaves of the bytes
+	ratio  float64 // 0, or the share of the bytes that an entropy coder leaves
 }
 
 // size returns the part's bytes for heads over tokens, a whole number of units.
@@ -23,8 +23,8 @@ func (p part) size(tokens, heads int64) int64 {
 	return n
 }
 
-// segment is a set of a layer's tokens that are stored alike: contiguous ranges
-// of tokens, or blocks of blockTokens, one range or pool of blocks for each part.
+// segment is a set of a layer's tokens that are stored alike: contiguous ranges of tokens,
+// or blocks of blockTokens. It has one range or pool of blocks for each part.
 type segment struct {
 	tokens      int64
 	blocks      int64
@@ -41,9 +41,8 @@ const (
 	tokenHeadScale = 4   // FP32 scale
 )
 
-// segments lays out layer l, the index-th of its model, for a request of n
-// tokens. It is empty where the layer ships nothing for them. B is the tokens of
-// a block.
+// segments lays out layer l, with the given index in its model, for a request of n tokens.
+// It is empty if the layer sends nothing. B is the tokens of a block.
 func (f Format) segments(l Layer, index int, n, B int64) []segment {
 	if !l.Attention() || f.drops(index) {
 		return nil
@@ -72,15 +71,15 @@ func (f Format) segments(l Layer, index int, n, B int64) []segment {
 	return filled
 }
 
-// kept returns how many of the tokens [n-held, n) a layer ships and in how many
-// blocks of B tokens they lie. Blocks are aligned to the request's start, so a
-// window that starts inside a block takes that block whole.
+// kept returns the number of tokens in [n-held, n) that a layer sends, and the number of
+// blocks of B tokens that hold them. Blocks are aligned to the request's start, so a window
+// that starts inside a block takes the whole block.
 func (f Format) kept(index int, n, held, B int64) (tokens, blocks int64) {
 	oldest, first, last := n-held, int64(0), n
 	if f.code == codePDTrim && inRuns(f.trim, index) {
 		first, last = f.first, f.last
 	}
-	head := min(first, n) // tokens [oldest, head) and [tail, n)
+	head := min(first, n) // the layer keeps tokens [oldest, head) and [tail, n)
 	tail := max(n-last, oldest, 0)
 	if head >= tail {
 		return held, ceilDiv(n, B) - oldest/B
@@ -100,7 +99,7 @@ func (f Format) kept(index int, n, held, B int64) (tokens, blocks int64) {
 
 func (f Format) drops(index int) bool { return f.code == codePDTrim && inRuns(f.drop, index) }
 
-// vectors returns the parts of a layer whose K and V vectors are all encoded alike.
+// vectors returns the parts of a layer with one encoding for all its K and V vectors.
 func (f Format) vectors(l Layer) []part {
 	var parts, scales []part
 	for _, dim := range []int{l.KDim, l.VDim} {
@@ -120,8 +119,8 @@ func (f Format) vectors(l Layer) []part {
 	return append(parts, scales...)
 }
 
-// vector returns the bytes of d elements of one token and head: those in the
-// range of the codes, and those of the scales that lie in a range of their own.
+// vector returns the bytes of d elements of one token and head: code bytes, with any scales
+// inside, and the bytes of scales in a separate range.
 func (f Format) vector(d int64) (code, scale int64) {
 	switch f.code {
 	case codeFP8:
@@ -150,7 +149,7 @@ func kivi(l Layer, held, B int64) []segment {
 	packed := max(0, held-kiviResidual) / kiviGroup * kiviGroup
 	var parts []part
 	if d := int64(l.KDim); d > 0 {
-		parts = append(parts, part{unit: kiviGroup, bytes: kiviGroup/4*d + d*groupScale}) // a channel's codes lie together
+		parts = append(parts, part{unit: kiviGroup, bytes: kiviGroup/4*d + d*groupScale}) // the codes of a channel are stored together
 	}
 	if d := int64(l.VDim); d > 0 {
 		parts = append(parts, part{unit: 1, bytes: ceilDiv(d, 4) + ceilDiv(d, kiviGroup)*groupScale})
@@ -163,8 +162,8 @@ func kivi(l Layer, held, B int64) []segment {
 	}
 }
 
-// spectrum splits a layer's tokens over three precisions, each a range or pool of
-// its own, and adds the map that says which token is where.
+// spectrum splits a layer's tokens over three precisions, each in a separate range or pool,
+// and adds the map from tokens to precisions.
 func (f Format) spectrum(l Layer, n, held, B int64) []segment {
 	sinks := min(held, max(0, spectrumSinks-(n-held)))
 	half, eight, four := f.tiers(held - sinks)
@@ -178,7 +177,7 @@ func (f Format) spectrum(l Layer, n, held, B int64) []segment {
 	}
 }
 
-// tiers splits tokens so that codes alone take the budget's share of fp16.
+// tiers splits tokens so that the codes alone take the budget's share of fp16.
 func (f Format) tiers(tokens int64) (half, eight, four int64) {
 	if f.share <= 0.5 {
 		eight = int64(math.Round((4*f.share - 1) * float64(tokens)))
@@ -188,8 +187,8 @@ func (f Format) tiers(tokens int64) (half, eight, four int64) {
 	return half, tokens - half, 0
 }
 
-// scaledInside returns K and V with each vector's scale behind it: tokens of one
-// tier come from anywhere, so a scale travels with its vector.
+// scaledInside returns K and V with each vector's scale behind it. The tokens of a tier
+// come from anywhere in the request, so a scale travels with its vector.
 func scaledInside(l Layer, c code) []part {
 	parts := Format{code: c}.vectors(l)
 	half := len(parts) / 2
@@ -199,7 +198,7 @@ func scaledInside(l Layer, c code) []part {
 	return parts[:half]
 }
 
-// bytesPerToken returns what one more token of layer l costs, as if unbounded.
+// bytesPerToken returns the bytes of one more token of layer l, counted as unbounded.
 func (f Format) bytesPerToken(l Layer, index int) float64 {
 	if !l.Attention() || f.drops(index) || f.code == codePDTrim && inRuns(f.trim, index) {
 		return 0
@@ -227,8 +226,8 @@ func (f Format) bytesPerToken(l Layer, index int) float64 {
 	return sum(f.vectors(l)) + keys
 }
 
-// published returns the bytes that the format is advertised with: codes alone,
-// without scales, maps, or what stays in fp16 beyond the budget.
+// published returns the advertised bytes of the format: codes alone, without scales, maps,
+// or data that stays in fp16 beyond the budget.
 func (f Format) published(l Layer, index int, n int64) int64 {
 	if !l.Attention() || f.drops(index) {
 		return 0
@@ -254,8 +253,8 @@ func (f Format) published(l Layer, index int, n int64) int64 {
 	return 2*elements + keys
 }
 
-// roundUp returns the whole number of bytes that hold x, and does not take the
-// error of a product such as 0.7*10 for a byte.
+// roundUp returns the whole number of bytes that hold x. It does not count the rounding
+// error of a product such as 0.7*10 as a byte.
 func roundUp(x float64) int64 { return int64(math.Ceil(x * (1 - 1e-12))) }
 
 func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }

@@ -5,31 +5,31 @@ import (
 	"strings"
 )
 
-// family is what a model class adds to its config.json: values for fields that
-// the JSON may lack, and rules that no field spells out.
+// family is the rules of a model class that its config.json omits: defaults of fields that
+// the JSON may lack, and rules without a field.
 type family struct {
-	defaults map[string]int64 // what the class has for a field that is absent (not for one that is null)
+	defaults map[string]int64 // defaults of absent fields (not of null ones)
 	every    int64            // without a map of layers, every every-th layer is full and the others windowed
-	windows  windowRule       // what sliding_window means without a map of layers
+	windows  windowRule       // meaning of sliding_window without a map of layers
 	mlp      float64          // matrices of a feed-forward block: 3 gated, 2 plain
-	multi    bool             // multi_query where the field is absent
+	multi    bool             // multi_query if the field is absent
 	latent   bool             // attention is MLA, unless use_mla is false
-	gate     bool             // queries carry an output gate of their own width
+	gate     bool             // queries carry an output gate as wide as themselves
 }
 
 type windowRule uint8
 
 const (
-	windowUnknown windowRule = iota // nothing says which layers have it
+	windowUnknown windowRule = iota // no rule maps windows to layers
 	windowAll                       // every layer has it
-	windowOptIn                     // layers from max_window_layers on, where use_sliding_window is true
-	windowNever                     // the class has no windows, whatever the field says
+	windowOptIn                     // layers from max_window_layers on, if use_sliding_window is true
+	windowNever                     // the class has no windows, even if the field is set
 )
 
-// families holds the model classes that this reader knows, by model_type without
-// a final _text. The figures are those of the configuration classes in Hugging
-// Face transformers (models/NAME/configuration_NAME.py) and vLLM
-// (transformers_utils/configs), or of the modeling code published with a model.
+// families holds the supported model classes, by model_type without a final _text. The
+// figures come from the configuration classes in Hugging Face transformers
+// (models/NAME/configuration_NAME.py) and vLLM (transformers_utils/configs), or from the
+// modeling code published with a model.
 var families = func() map[string]family {
 	all := map[string]family{}
 	alike := func(f family, names ...string) {
@@ -50,10 +50,10 @@ var families = func() map[string]family {
 	latent := family{mlp: 3, windows: windowNever, latent: true}
 	multi := family{mlp: 2, windows: windowNever, multi: true}
 	windowed := family{mlp: 3, windows: windowAll}
-	mapped := family{mlp: 3} // a list says which layers are windowed
+	mapped := family{mlp: 3} // a list names the windowed layers
 	optIn := family{mlp: 3, windows: windowOptIn, defaults: map[string]int64{"max_window_layers": 28}}
 	delta := family{mlp: 3, windows: windowNever, gate: true, defaults: map[string]int64{"head_dim": 256, "full_attention_interval": 4}}
-	uncounted := family{windows: windowNever} // whose parameters are not counted
+	uncounted := family{windows: windowNever} // parameters are not counted
 
 	alike(gated, "llama", "yi", "internlm", "internlm2", "internlm3", "baichuan", "aquila", "orion", "xverse", "stablelm", "olmo", "olmo2", "olmoe",
 		"granite", "granitemoe", "exaone", "ernie4_5", "ernie4_5_moe", "cohere", "deci", "nemotron-nas", "minicpm", "mllama", "mllama_text_model",
@@ -88,16 +88,15 @@ var families = func() map[string]family {
 	return all
 }()
 
-// groupedFamilies are the classes whose num_key_value_heads has a value of its own
-// where it is absent, not that of the query heads. Checkpoints state it; one that
-// does not is not understood.
+// groupedFamilies are the classes with a default for num_key_value_heads other than the
+// number of query heads. Checkpoints set the field; a config without it is rejected.
 var groupedFamilies = set("mistral", "ministral", "mistral3", "ministral3", "mixtral", "qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl", "qwen2_5_omni",
 	"qwen3", "qwen3_moe", "qwen3_vl", "qwen3_vl_moe", "qwen3_omni_moe", "qwen3_next", "qwen3_5", "qwen3_5_moe", "gpt_oss", "llama4", "nemotron_h",
 	"starcoder2", "exaone4", "exaone_moe", "jamba", "bamba", "glm4", "glm4_moe", "glm4v_moe", "minimax", "minimax_text_01", "minimax_m1", "minimax_m2",
 	"mimo_v2", "mimo_v2_flash", "step3", "step3p5", "lfm2", "lfm2_moe", "smollm3", "phimoe", "ernie4_5", "ernie4_5_moe", "seed_oss", "gemma2")
 
-// wideFamilies are the classes whose heads are wider or narrower than hidden_size
-// over the heads, and whose head_dim is not a constant of the class.
+// wideFamilies are the classes with heads wider or narrower than hidden_size over the
+// heads, and a head_dim that is not a constant of the class.
 var wideFamilies = set("qwen3_moe", "qwen3_vl_moe", "qwen3_omni_moe", "minimax", "minimax_text_01", "minimax_m1", "minimax_m2", "glm4_moe", "glm4v_moe",
 	"mimo_v2", "mimo_v2_flash", "step3", "step3p5")
 
@@ -109,20 +108,20 @@ func set(names ...string) map[string]bool {
 	return s
 }
 
-// notDecoders are model types whose configs have the same field names but no
-// cache that a decoder could take over.
+// notDecoders are model types with the same field names but no cache that a decoder could
+// take over.
 var notDecoders = set("bert", "roberta", "xlm-roberta", "distilbert", "electra", "deberta", "deberta-v2", "modernbert", "nomic_bert",
 	"vit", "clip", "siglip", "t5", "mt5", "bart", "mbart", "whisper", "pegasus", "encoder-decoder")
 
-// unknownState are beginnings of field names that speak of layers without a plain
-// KV cache. In a model class that is not known they make the reader refuse.
+// unknownState are prefixes of field names for layers without a plain KV cache. In an
+// unknown model class they make the reader fail.
 var unknownState = []string{
 	"mamba", "ssm_", "linear_", "lru_", "rwkv", "conv_L_cache", "time_mix", "wkv", "attn_layer_", "attn_type_list", "full_attn_",
 	"full_attention_interval", "layer_group_size", "layers_block_type", "compress_ratios", "indexer_compress_ratio", "kv_source_layer_ids",
 	"cla_share_factor", "num_kv_shared_layers", "local_layer_ids", "hybrid", "shared_kv",
 }
 
-// modelType returns the name that families are kept by.
+// modelType returns the key of a config's class in families.
 func modelType(o object) string {
 	return strings.TrimSuffix(strings.ToLower(o.text("model_type")), "_text")
 }

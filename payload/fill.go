@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Identity names one block of one request. It decides what the block's bytes are.
+// Identity names one block of one request. It determines the block's bytes.
 type Identity struct {
 	Run     uint64 // random for each run
 	Request uint64 // counts up over a run, warm-up included
@@ -39,8 +39,8 @@ func (id Identity) key() uint64 {
 	return mix(k ^ (uint64(id.Layer)<<32 | uint64(id.Block)) + golden)
 }
 
-// stamp writes the identity to b, which has stampBytes. The end of a block
-// carries another stamp than its head, so that neither can stand in for the other.
+// stamp writes the identity to b, which has stampBytes. The stamp at the end of a block
+// differs from the one at its head, so that neither can pass for the other.
 func (id Identity) stamp(b []byte, tail uint64) {
 	_ = b[stampBytes-1]
 	place := uint64(id.Layer)<<32 | uint64(id.Block)
@@ -65,8 +65,8 @@ func (id Identity) noise(b []byte) {
 	}
 }
 
-// isNoise reports whether b holds the block's pseudo-random bytes from byte skip on,
-// a multiple of 8, up to byte len(b) of it.
+// isNoise reports whether b, from byte skip (a multiple of 8) to its end, holds the block's
+// pseudo-random bytes.
 func (id Identity) isNoise(b []byte, skip int) bool {
 	k := id.key() + golden*uint64(skip/8)
 	b = b[skip:]
@@ -86,7 +86,7 @@ func (id Identity) isNoise(b []byte, skip int) bool {
 	return differ == 0
 }
 
-// Depth says how much of what arrived is checked.
+// Depth is the extent of the check of received data.
 type Depth string
 
 // The depths.
@@ -111,7 +111,7 @@ func Noise(mem []byte, seed uint64) {
 	Identity{Run: seed, Request: 1 << 63}.noise(mem)
 }
 
-// Fill writes what request's blocks must hold to the source image: all bytes for
+// Fill writes the contents of request's blocks to the source image: all bytes for
 // VerifyFull, the stamps for VerifyStamp, nothing for VerifyNone.
 func (p *Plan) Fill(source []byte, run, request uint64, d Depth) {
 	p.each(run, request, d, func(id Identity, b Piece) {
@@ -141,14 +141,14 @@ func (p *Plan) each(run, request uint64, d Depth, f func(Identity, Piece)) {
 	}
 }
 
-// Verdict is the outcome of checking what arrived.
+// Verdict is the outcome of checking received data.
 type Verdict struct {
 	Checked    int64  `json:"checked"`    // blocks
-	Mismatched int64  `json:"mismatched"` // blocks that do not hold what they must
+	Mismatched int64  `json:"mismatched"` // blocks with wrong contents
 	First      string `json:"first,omitempty"`
 }
 
-// Add counts another verdict in.
+// Add adds another verdict's counts.
 func (v *Verdict) Add(o Verdict) {
 	v.Checked += o.Checked
 	v.Mismatched += o.Mismatched
@@ -157,7 +157,7 @@ func (v *Verdict) Add(o Verdict) {
 	}
 }
 
-// Check compares the destination image with what request's blocks must hold.
+// Check compares the destination image with the contents that request's blocks must have.
 func (p *Plan) Check(dest []byte, run, request uint64, d Depth) Verdict {
 	var v Verdict
 	p.each(run, request, d, func(id Identity, b Piece) {
@@ -174,7 +174,7 @@ func (p *Plan) Check(dest []byte, run, request uint64, d Depth) Verdict {
 	return v
 }
 
-// holds reports whether the block has what fill wrote.
+// holds reports whether b has the contents that fill writes.
 func (id Identity) holds(b []byte, d Depth) bool {
 	if len(b) < minStamped {
 		return id.isNoise(b, 0)
@@ -189,7 +189,7 @@ func (id Identity) holds(b []byte, d Depth) bool {
 	return d != VerifyFull || id.isNoise(b[:end], stampBytes)
 }
 
-// explain says what is wrong with a block, as far as its own bytes tell.
+// explain describes the error in a block, as far as its bytes show it.
 func (id Identity) explain(b []byte) string {
 	where := fmt.Sprintf("request %d, transfer %d, block %d (%d bytes)", id.Request, id.Layer, id.Block, len(b))
 	if len(b) < minStamped {

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// Fold returns the plan within a pool of at most pool bytes on either side: its
-// transfers take turns in as many places as the pool has room for. Transfers
-// that share a place move the same bytes; the first of them carries the blocks to
-// fill and check. A pool that holds the whole plan changes nothing.
+// Fold returns the plan within a pool of at most pool bytes on either side: its transfers
+// take turns in as many places as the pool has room for. Transfers that share a place move
+// the same bytes, and only the first of them lists blocks to fill and check. A pool that
+// holds the whole plan changes nothing.
 //
-// All transfers must have the same shape, as those of a model with equal layers
-// do, and the pool must hold at least one.
+// All transfers must have the same shape, as in a model with equal layers, and the pool
+// must hold at least one.
 func (p *Plan) Fold(pool int64) (*Plan, error) {
 	if pool <= 0 || pool >= max(p.SourceBytes, p.DestBytes) {
 		return p, nil
@@ -45,8 +45,8 @@ func (p *Plan) Fold(pool int64) (*Plan, error) {
 	return folded, nil
 }
 
-// relative moves pieces to begin at offset 0 on both sides, and returns the bytes
-// that they then span on the larger one.
+// relative moves pieces to begin at offset 0 on both sides, and returns the bytes that they
+// then span on the larger side.
 func relative(pieces []Piece) (moved []Piece, span int64) {
 	if len(pieces) == 0 {
 		return nil, 0

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// Format is a wire format: how many bytes an element of K or V takes, and where
-// its scales lie. The zero value is fp16. Its spellings, bytes an element for
-// vectors of d elements, and places of the scales:
+// Format is a wire format: the bytes of an element of K or V, and the place of its scales.
+// The zero value is fp16. Its spellings, bytes an element for vectors of d elements, and
+// scales:
 //
 //	fp16, bf16       2
-//	fp8              1              static scale, known to both sides: not shipped
+//	fp8              1              static scale, configured on both sides: not sent
 //	fp8-token-head   1 + 4/d        FP32 scale a token and head, inside: after its vector
-//	int8             1 + 2/d        FP16 scale a token and head, beside: a range of its own
+//	int8             1 + 2/d        FP16 scale a token and head, beside: in a separate range
 //	int8-gN          1 + 4/N        FP16 scale and zero a group of N elements, beside
 //	int4             0.5 + 2/d      FP16 scale a token and head, beside
 //	int4-gN          0.5 + 4/N      FP16 scale and zero a group of N elements, beside
@@ -25,13 +25,13 @@ import (
 //	                                V: 32 elements of a token), inside; newest 128 tokens fp16
 //	spectrum:F       F of fp16      F is 0.25..1: tiers of fp16, int8 and int4 tokens, each a range
 //	                                with its scales inside, and a map of 2 bits a token and layer
-//	pdtrim:A/B/L     fp16           layers L ship only the first A and the last B tokens
-//	pdtrim:A/B/L/M   fp16           and layers M ship nothing
+//	pdtrim:A/B/L     fp16           layers L send only the first A and the last B tokens
+//	pdtrim:A/B/L/M   fp16           and layers M send nothing
 //	ratio:X          2X             an entropy coder's output; X is an input, not computed
 //
-// Vectors whose codes do not fill whole bytes, or whose elements do not fill whole
-// groups, are rounded up. Layers are ranges joined by +, as in 0-9+70-79; a comma does as well
-// for + and /, as in pdtrim:4,64,0-39.
+// Codes that do not fill whole bytes, and elements that do not fill whole groups, are
+// rounded up. Layers are ranges joined by +, as in 0-9+70-79; a comma may stand for + and
+// /, as in pdtrim:4,64,0-39.
 type Format struct {
 	code  code
 	group int        // elements a group of int8-gN and int4-gN
@@ -39,7 +39,7 @@ type Format struct {
 	first int64      // pdtrim: tokens kept at the start
 	last  int64      // pdtrim: tokens kept at the end
 	trim  []layerRun // pdtrim: layers that keep only those
-	drop  []layerRun // pdtrim: layers that ship nothing
+	drop  []layerRun // pdtrim: layers that send nothing
 }
 
 type code uint8
@@ -61,7 +61,7 @@ const (
 	codeRatio
 )
 
-// plainNames are the formats without parameters, and the names that engines use for them.
+// plainNames are the formats without parameters, and the engines' names for them.
 var plainNames = []struct {
 	name string
 	code code
@@ -72,7 +72,7 @@ var plainNames = []struct {
 	{"fp8_per_token_head", codeFP8TokenHead},
 }
 
-// Formats lists the spellings that ParseFormat takes, with example parameters.
+// Formats lists the spellings that ParseFormat accepts, with example parameters.
 func Formats() []string {
 	return []string{
 		"fp16", "bf16", "fp8", "fp8-token-head", "int8", "int8-g128", "int4", "int4-g64", "nvfp4", "mxfp4", "kivi2",
@@ -80,7 +80,7 @@ func Formats() []string {
 	}
 }
 
-// ParseFormat reads one of the spellings that Format documents.
+// ParseFormat reads a spelling documented at Format.
 func ParseFormat(s string) (Format, error) {
 	name := strings.ToLower(strings.TrimSpace(s))
 	for _, p := range plainNames {
@@ -182,7 +182,7 @@ func parsePDTrim(s, arg string) (Format, error) {
 	return f, nil
 }
 
-// String returns the canonical spelling, which ParseFormat reads and which holds no comma.
+// String returns the canonical spelling. ParseFormat reads it, and it contains no comma.
 func (f Format) String() string {
 	number := strconv.FormatFloat(f.share, 'g', -1, 64)
 	switch f.code {
@@ -212,7 +212,7 @@ func (f Format) String() string {
 // MarshalText writes the canonical spelling.
 func (f Format) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
 
-// UnmarshalText reads what ParseFormat reads.
+// UnmarshalText accepts the spellings of ParseFormat.
 func (f *Format) UnmarshalText(text []byte) error {
 	v, err := ParseFormat(string(text))
 	if err == nil {
@@ -221,10 +221,10 @@ func (f *Format) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Input says whether the size rests on a figure the user gave rather than on arithmetic.
+// Input reports whether the size rests on a figure from the user rather than on arithmetic.
 func (f Format) Input() bool { return f.code == codeRatio }
 
-// layerRun is a range of layers, both ends in it.
+// layerRun is a range of layers, both ends included.
 type layerRun struct{ from, to int }
 
 // ParseLayers reads layers such as 0-9,70-79 (or with + for the comma) and
@@ -243,7 +243,8 @@ func ParseLayers(s string) ([]int, error) {
 	return layers, nil
 }
 
-// parseRuns reads ranges, sorts them and joins those that touch, so that equal sets are equal values.
+// parseRuns reads ranges, sorts them and joins adjacent ones, so that equal sets are equal
+// values.
 func parseRuns(s string) ([]layerRun, error) {
 	var runs []layerRun
 	for _, field := range strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == '+' }) {

@@ -2,7 +2,7 @@ package payload
 
 import "fmt"
 
-// Kind says what a layer keeps for a request.
+// Kind classifies the cache that a layer holds for a request.
 type Kind string
 
 // The kinds of layer. A layer of any kind may also carry a fixed state.
@@ -11,7 +11,7 @@ const (
 	Window  Kind = "window"  // K and V of the last Window tokens
 	Chunked Kind = "chunked" // K and V of the current chunk: at most Window tokens
 	Latent  Kind = "latent"  // one compressed vector a token, shared by all heads (MLA)
-	Linear  Kind = "linear"  // a fixed state a request, whatever its length
+	Linear  Kind = "linear"  // a fixed state a request, independent of its length
 	None    Kind = "none"    // nothing
 )
 
@@ -21,12 +21,12 @@ type Layer struct {
 	KVHeads    int   // heads that hold K and V; 1 for Latent, 0 for Linear and None
 	KDim       int   // elements of K a head and token; Latent: kv_lora_rank + qk_rope_head_dim
 	VDim       int   // elements of V a head and token; 0 for Latent
-	Window     int64 // tokens that Window and Chunked layers hold; 0 is unbounded
+	Window     int64 // limit on the tokens that Window and Chunked layers hold; 0 is unbounded
 	StateBytes int64 // fixed bytes a request
 	IndexBytes int64 // bytes a token, in every format, of a sparse-attention index key; Latent only
 }
 
-// Tokens returns how many of a request's n tokens the layer holds.
+// Tokens returns the number of a request's n tokens that the layer holds.
 func (l Layer) Tokens(n int64) int64 {
 	if l.Window > 0 && n > l.Window {
 		return l.Window
@@ -34,37 +34,37 @@ func (l Layer) Tokens(n int64) int64 {
 	return n
 }
 
-// Elements returns the elements of K and V together that one token takes.
+// Elements returns the elements of K and V together of one token.
 func (l Layer) Elements() int64 { return int64(l.KVHeads) * int64(l.KDim+l.VDim) }
 
-// Attention says whether the layer holds anything that grows with the tokens.
+// Attention reports whether the layer holds data that grows with the tokens.
 func (l Layer) Attention() bool { return l.KVHeads > 0 }
 
-// Geometry is the cache geometry of a model, and the few other figures of its
-// config that the cost of a prefill needs.
+// Geometry is the cache geometry of a model, and the other figures of its config that the
+// cost of a prefill needs.
 type Geometry struct {
-	Model        string   // the preset's name, or what the config calls itself
+	Model        string   // the preset's name, or the config's name for itself
 	Architecture string   // the config's first architecture, else its model_type
 	Layers       []Layer  // in the order of the forward pass, without multi-token prediction layers
 	Hidden       int      // width of the residual stream, elements
 	QueryHeads   int      // query heads a layer
 	HeadDim      int      // elements a query head
-	ValueDim     int      // elements of V a head where K and V are latents; 0 otherwise
+	ValueDim     int      // elements of V a head if K and V are latents; 0 otherwise
 	Index        Index    // of sparse attention
-	Parameters   float64  // active for one token, without embeddings; 0 is unknown
-	MaxContext   int64    // tokens the config allows; 0 is unknown
+	Parameters   float64  // active for one token, without embeddings; 0 if unknown
+	MaxContext   int64    // tokens the config allows; 0 if unknown
 	MTPLayers    int      // multi-token prediction layers beside Layers
-	Notes        []string // what was assumed or left out, and why
+	Notes        []string // assumptions and omissions, with reasons
 }
 
-// Index is how sparse attention chooses the tokens that a latent layer attends to. Its
-// zero value is no index.
+// Index is the index by which sparse attention chooses the tokens that a latent layer
+// attends to. Its zero value is no index.
 type Index struct {
 	Tokens     int64 // that a token attends to; 0 is all
 	Heads, Dim int   // of the index's queries
 }
 
-// The largest geometry taken: far above any model, far below an overflow.
+// The largest accepted geometry: far above any model, far below an overflow.
 const (
 	maxLayers = 10_000
 	maxHeads  = 1 << 16
@@ -73,7 +73,7 @@ const (
 	maxTokens = 1 << 50
 )
 
-// AttentionLayers counts the layers that hold something for each token.
+// AttentionLayers counts the layers that hold data for each token.
 func (g Geometry) AttentionLayers() int {
 	n := 0
 	for _, l := range g.Layers {
@@ -84,7 +84,7 @@ func (g Geometry) AttentionLayers() int {
 	return n
 }
 
-// StateBytes returns the fixed bytes a request takes, whatever its length.
+// StateBytes returns the fixed bytes of a request, independent of its length.
 func (g Geometry) StateBytes() int64 {
 	var n int64
 	for _, l := range g.Layers {
@@ -93,9 +93,9 @@ func (g Geometry) StateBytes() int64 {
 	return n
 }
 
-// BytesPerToken returns what one more token costs in format f with its scales,
-// every attention layer counted as if unbounded. It is a whole number for all
-// formats whose scales belong to one token.
+// BytesPerToken returns the bytes of one more token in format f with its scales, counting
+// every attention layer as unbounded. It is a whole number for all formats with scales that
+// belong to one token.
 func (g Geometry) BytesPerToken(f Format) float64 {
 	var n float64
 	for i, l := range g.Layers {
@@ -104,7 +104,7 @@ func (g Geometry) BytesPerToken(f Format) float64 {
 	return n
 }
 
-// Validate reports the first layer whose figures are no geometry, by its field.
+// Validate reports the first invalid layer, by its field.
 func (g Geometry) Validate() error {
 	if len(g.Layers) == 0 {
 		return fmt.Errorf("check geometry: Layers is empty; load a preset or a config")

@@ -44,7 +44,7 @@ func (c *reader) layers() []Layer {
 	return layers
 }
 
-// narrow bounds a layer; a latent one stays latent.
+// narrow limits a layer to a window; a latent layer keeps its kind.
 func (c *reader) narrow(l *Layer, kind Kind, tokens int64) {
 	if l.Window = tokens; l.Kind == Full {
 		l.Kind = kind
@@ -73,9 +73,9 @@ func (c *reader) attention(heads []int64) []Layer {
 	return layers
 }
 
-// index returns the bytes a token of each layer's sparse-attention key: 8-bit
-// elements and an FP32 scale for each 128 of them, in vLLM and SGLang alike,
-// whatever the KV dtype. A layer that takes over another's choice has none.
+// index returns the bytes a token of each layer's sparse-attention key: 8-bit elements and
+// an FP32 scale for each 128 of them, in vLLM and SGLang alike, for any KV dtype. A layer
+// that reuses another layer's choice of tokens has none.
 func (c *reader) index() []int64 {
 	bytes := make([]int64, c.count)
 	dim, ok := c.number(1, maxDim/2, "index_head_dim")

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Layout says how a request's KV lies in memory on both sides. The zero value is
-// contiguous: K and V of each layer are a range each.
+// Layout is the layout of a request's KV in memory on both sides. The zero value is
+// contiguous: one range for K and one for V of each layer.
 type Layout struct {
 	Paged         bool    `json:"paged"`         // in blocks, through a block table
 	BlockTokens   int     `json:"block_tokens"`  // tokens a block; 0 is 16. Contiguous: tokens a stamp
@@ -30,7 +30,7 @@ func (y Layout) blockTokens() int64 {
 	return int64(y.BlockTokens)
 }
 
-// Validate names the field that cannot be.
+// Validate returns an error that names the invalid field.
 func (y Layout) Validate() error {
 	if y.BlockTokens < 0 || y.BlockTokens > maxBlockTokens {
 		return fmt.Errorf("check layout: block tokens %d is outside 1..%d; 16 is usual", y.BlockTokens, maxBlockTokens)
@@ -44,7 +44,7 @@ func (y Layout) Validate() error {
 	return nil
 }
 
-// breaks returns how many of n blocks do not follow their predecessor.
+// breaks returns the number of n blocks that do not follow their predecessor.
 func (y Layout) breaks(n int64) int64 {
 	if !y.Paged || n < 2 {
 		return 0
@@ -52,10 +52,10 @@ func (y Layout) breaks(n int64) int64 {
 	return int64(math.Round(y.Fragmentation * float64(n-1)))
 }
 
-// tables returns the block tables of both sides: for each of n logical blocks the
-// slot it lies in, a permutation of 0..n-1. Both break at the same places, so a
-// run of blocks that is adjacent on one side is adjacent on the other; the order
-// of the runs differs as soon as there are three.
+// tables returns the block tables of both sides: the slot of each of n logical blocks, a
+// permutation of 0..n-1. Both break at the same places, so a run of blocks that is adjacent
+// on one side is adjacent on the other. If there are three or more runs, their order
+// differs.
 func (y Layout) tables(n int64) (source, dest []int64) {
 	r := rand.New(rand.NewPCG(y.Seed, uint64(n)))
 	starts := y.runStarts(r, n)
@@ -68,8 +68,8 @@ func (y Layout) tables(n int64) (source, dest []int64) {
 	return place(starts, a, n), place(starts, b, n)
 }
 
-// tableSet keeps both sides' block tables by their length: layers that hold as
-// many blocks share a table, as an engine's do.
+// tableSet caches both sides' block tables by their length. Layers with equally many blocks
+// share a table, as in an engine.
 type tableSet map[int64][2][]int64
 
 func (t tableSet) of(y Layout, n int64) (source, dest []int64) {
@@ -81,7 +81,7 @@ func (t tableSet) of(y Layout, n int64) (source, dest []int64) {
 	return both[0], both[1]
 }
 
-// runStarts draws where runs of adjacent blocks begin, ascending, 0 first.
+// runStarts draws the first blocks of runs of adjacent blocks, ascending, 0 first.
 func (y Layout) runStarts(r *rand.Rand, n int64) []int64 {
 	left := y.breaks(n)
 	starts := make([]int64, 1, left+1)
@@ -110,8 +110,8 @@ func scatter(r *rand.Rand, runs int) []int {
 	return order
 }
 
-// follows returns a test, called on each of order's elements but the first in
-// turn, for one that is its predecessor plus one.
+// follows returns a test for a run that is its predecessor plus one. It must be called on
+// each element of order but the first, in turn.
 func follows(order []int) func(int) bool {
 	before := order[0]
 	return func(run int) bool {
@@ -144,8 +144,8 @@ type run struct {
 	blocks       int64
 }
 
-// mergeRuns joins blocks that follow each other in both tables, in logical order,
-// as an engine does that walks its block table.
+// mergeRuns joins blocks that follow each other in both tables, in logical order, as an
+// engine does when it walks its block table.
 func mergeRuns(source, dest []int64) []run {
 	var runs []run
 	for i := range source {

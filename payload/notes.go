@@ -7,7 +7,7 @@ import (
 	"kvbench/internal/units"
 )
 
-// notes says what a reader of the totals would otherwise wonder at. The spec is resolved.
+// notes explains surprising totals. The spec must be resolved.
 func (s Spec) notes(shape Shape) []string {
 	notes := slices.Clone(s.Geometry.Notes)
 	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
@@ -32,7 +32,7 @@ func (s Spec) notes(shape Shape) []string {
 	return append(notes, s.replicas()...)
 }
 
-// unevenDim returns a vector's length that the format cannot pack without rest.
+// unevenDim returns a vector length that the format cannot pack without remainder.
 func (s Spec) unevenDim() (int, bool) {
 	step := map[code]int{codeInt4: 2, codeInt4Group: s.Format.group, codeInt8Group: s.Format.group, codeNVFP4: 16, codeMXFP4: 32, codeKIVI2: kiviGroup}[s.Format.code]
 	if s.Format.code == codeSpectrum && s.Format.share < 0.5 {
@@ -48,7 +48,7 @@ func (s Spec) unevenDim() (int, bool) {
 	return 0, false
 }
 
-// replicas says why the ranks together receive more than the model holds.
+// replicas explains why the ranks together receive more than the model holds.
 func (s Spec) replicas() []string {
 	var notes []string
 	seen := map[int]bool{}

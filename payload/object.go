@@ -13,14 +13,14 @@ import (
 // quantization lists, are below 1 MiB.
 const maxConfig = 8 << 20
 
-// object is a JSON object that knows where it stands, so that an error names the field.
+// object is a JSON object with its path, so that an error names the field.
 type object struct {
 	path   string // "" or "text_config."
 	fields map[string]any
 }
 
-// decodeObject reads one JSON object. Python writes NaN and Infinity, which JSON
-// does not have; they are read as null.
+// decodeObject reads one JSON object. NaN and Infinity, which Python writes but JSON does
+// not have, are read as null.
 func decodeObject(r io.Reader) (object, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxConfig+1))
 	if err != nil {
@@ -81,16 +81,16 @@ func notNumber(text []byte) int {
 	return 0
 }
 
-// child returns a nested object; false where there is none.
+// child returns a nested object; false if there is none.
 func (o object) child(name string) (object, bool) {
 	fields, ok := o.fields[name].(map[string]any)
 	return object{o.path + name + ".", fields}, ok
 }
 
-// has says whether a field is there and not null.
+// has reports whether a field is present and not null.
 func (o object) has(name string) bool { return o.fields[name] != nil }
 
-// hasAny says whether one of several fields is there and not null.
+// hasAny reports whether any of several fields is present and not null.
 func (o object) hasAny(names ...string) bool {
 	for _, name := range names {
 		if o.has(name) {
@@ -122,7 +122,7 @@ func show(v any) string {
 	return "null"
 }
 
-// number returns a whole number from low to high; false where the field is absent or null.
+// number returns a whole number from low to high; false if the field is absent or null.
 func (o object) number(name string, low, high int64) (int64, bool, error) {
 	v := o.fields[name]
 	if v == nil {
@@ -151,7 +151,8 @@ func whole(v any) (int64, bool) {
 	return int64(f), true
 }
 
-// numbers returns a list of whole numbers from low to high; nil where the field is absent or null.
+// numbers returns a list of whole numbers from low to high; nil if the field is absent or
+// null.
 func (o object) numbers(name string, low, high int64) ([]int64, error) {
 	v := o.fields[name]
 	if v == nil {
@@ -172,7 +173,7 @@ func (o object) numbers(name string, low, high int64) ([]int64, error) {
 	return numbers, nil
 }
 
-// words returns a list of strings; nil where the field is absent, null or no list.
+// words returns a list of strings; nil if the field is absent, null or no list.
 func (o object) words(name string) ([]string, error) {
 	list, ok := o.fields[name].([]any)
 	if !ok {
@@ -189,13 +190,13 @@ func (o object) words(name string) ([]string, error) {
 	return words, nil
 }
 
-// text returns a string field; "" where it is absent or no string.
+// text returns a string field; "" if it is absent or no string.
 func (o object) text(name string) string {
 	s, _ := o.fields[name].(string)
 	return s
 }
 
-// flag returns a boolean field, or what the model class has where it is absent or null.
+// flag returns a boolean field, or the model class's value if it is absent or null.
 func (o object) flag(name string, class bool) bool {
 	if b, ok := o.fields[name].(bool); ok {
 		return b

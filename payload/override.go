@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// override applies what holds for some layers only: other heads and dimensions,
-// caches that are shared with an earlier layer, layers that attend to images.
+// override applies settings of single layers: other heads and dimensions, caches shared
+// with an earlier layer, layers that attend to images.
 func (c *reader) override(layers []Layer, roles []role) {
 	switch c.model {
 	case "mimo_v2", "mimo_v2_flash", "baichuan_m1":
@@ -29,7 +29,7 @@ func (c *reader) override(layers []Layer, roles []role) {
 	}
 }
 
-// resize sets the figures that are given; 0 leaves one as it is.
+// resize sets the given figures; 0 leaves a figure unchanged.
 func resize(l *Layer, heads, k, v int64) {
 	if l.Kind == Latent || !l.Attention() {
 		return
@@ -45,7 +45,7 @@ func resize(l *Layer, heads, k, v int64) {
 	}
 }
 
-// swapWindowed: windowed layers have heads and dimensions of their own.
+// swapWindowed gives windowed layers their separate heads and dimensions.
 func (c *reader) swapWindowed(layers []Layer, roles []role) {
 	heads, _ := c.number(1, maxHeads, "swa_num_key_value_heads", "num_swa_key_value_heads")
 	k, _ := c.number(1, maxDim, "swa_head_dim")
@@ -57,7 +57,7 @@ func (c *reader) swapWindowed(layers []Layer, roles []role) {
 	}
 }
 
-// swapOther: layers of one type have the heads of attention_other_setting (Step-3.5).
+// swapOther gives layers of one type the heads of attention_other_setting (Step-3.5).
 func (c *reader) swapOther(layers []Layer, roles []role) {
 	other, ok := c.o.child("attention_other_setting")
 	if !ok {
@@ -75,7 +75,7 @@ func (c *reader) swapOther(layers []Layer, roles []role) {
 	}
 }
 
-// swapGlobal: full layers have wider heads, and fewer where K doubles as V's
+// swapGlobal gives full layers wider heads, and fewer of them if K doubles as V's
 // projection (Gemma 4; both are cached, since only K is rotated).
 func (c *reader) swapGlobal(layers []Layer, roles []role) {
 	dim, _ := c.number(1, maxDim, "global_head_dim")
@@ -90,8 +90,8 @@ func (c *reader) swapGlobal(layers []Layer, roles []role) {
 	}
 }
 
-// perLayer reads per_layer_config, the form that newer transformers write for
-// layers that differ: an object a layer, by its number.
+// perLayer reads per_layer_config, the form that newer transformers write for layers that
+// differ: an object for each layer, keyed by its number.
 func (c *reader) perLayer(layers []Layer) {
 	all, ok := c.o.child("per_layer_config")
 	if !ok {

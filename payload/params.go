@@ -1,8 +1,8 @@
 package payload
 
-// parameters counts the weights that one token passes through, without
-// embeddings, the output head, norms and biases. 0 where the config or its class
-// does not tell: a class that is not known, or a block whose matrices are not.
+// parameters counts the weights that one token passes through, without embeddings, the
+// output head, norms and biases. It is 0 if the class is unknown or the config does not
+// give all matrices of a block.
 func (c *reader) parameters(layers []Layer) float64 {
 	if c.family.mlp == 0 || c.hidden == 0 || c.heads == 0 || c.o.has("block_configs") {
 		return 0
@@ -24,7 +24,7 @@ func (c *reader) parameters(layers []Layer) float64 {
 
 var expertNames = []string{"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"}
 
-// value is a dimension as a float; 0 where it is absent or no number.
+// value is a dimension as a float; 0 if it is absent or no number.
 func (c *reader) value(names ...string) float64 {
 	for _, name := range names {
 		if n, ok, err := c.o.number(name, 0, maxDim); ok && err == nil {
@@ -61,7 +61,7 @@ func (c *reader) mixer(l Layer) (float64, bool) {
 		}
 		sum += query + h*float64(l.Elements()) + heads*float64(l.VDim)*h
 	case l.Kind == None && c.model != "nemotron_h":
-		return 0, false // shared or left-out attention: its queries remain, and which do is not told
+		return 0, false // shared or left-out attention: some queries remain, and the config does not list which
 	}
 	return sum, true
 }
@@ -104,16 +104,16 @@ func (c *reader) forward(i int64, l Layer) (float64, bool) {
 		return c.experts(moe)
 	}
 	if moe == 0 && c.value(expertNames...) > 0 {
-		return 0, false // experts, and no number that says how many a token passes
+		return 0, false // experts, but no number of experts a token
 	}
 	width := c.value("intermediate_size_mlp", "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "block_ff_dim")
 	if width == 0 && m == 2 {
-		width = 4 * h // GPT-2, BLOOM, Falcon: four times the hidden size where nothing is said
+		width = 4 * h // GPT-2, BLOOM, Falcon: four times the hidden size by default
 	}
 	return m * h * width, width > 0
 }
 
-// experts counts the experts that a token passes, with those it shares and the router.
+// experts counts the weights of a token's experts, the shared experts and the router.
 func (c *reader) experts(moe float64) (float64, bool) {
 	h := float64(c.hidden)
 	width := c.value("moe_intermediate_size", "expert_ffn_hidden_size", "intermediate_size")
@@ -128,7 +128,7 @@ func (c *reader) experts(moe float64) (float64, bool) {
 	return c.family.mlp*h*(moe*width+shared) + router, width > 0
 }
 
-// sparse says whether a layer of a mixture-of-experts model is one.
+// sparse reports whether layer i of a mixture-of-experts model has experts.
 func (c *reader) sparse(i int64) bool {
 	if i < int64(c.value("first_k_dense_replace", "moe_layer_start_index")) {
 		return false

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// role is what a layer does, before its sizes are known.
+// role is the function of a layer, before its sizes are read.
 type role uint8
 
 const (
@@ -32,7 +32,7 @@ var roleNames = map[string]role{
 	"moe":    roleNone, "mlp": roleNone,
 }
 
-// roles finds the map of layers, and KV heads a layer where the map has them.
+// roles finds the map of layers, and the KV heads of each layer if the map has them.
 func (c *reader) roles() (roles []role, heads []int64) {
 	if c.o.has("block_configs") {
 		return c.blockConfigs()
@@ -52,8 +52,8 @@ func (c *reader) roles() (roles []role, heads []int64) {
 	return c.unmapped(), nil
 }
 
-// named reads a list of layer types. RecurrentGemma's is a cycle; others have an
-// entry a layer, and some checkpoints one for each multi-token prediction layer after them.
+// named reads a list of layer types. RecurrentGemma's list is a cycle. Others have an entry
+// for each layer; some checkpoints append one for each multi-token prediction layer.
 func (c *reader) named(name string, words []string) []role {
 	roles := make([]role, c.count)
 	cycle := c.model == "recurrent_gemma"
@@ -112,7 +112,7 @@ func (c *reader) where(rule func(i int64) bool, yes, no role) []role {
 	return roles
 }
 
-// mapped reads the maps of single model classes; nil where there is none.
+// mapped reads the maps of single model classes; nil if the class has none.
 func (c *reader) mapped() []role {
 	switch c.model {
 	case "qwen3_next", "qwen3_5", "qwen3_5_moe":
@@ -212,7 +212,7 @@ func (c *reader) llama4() []role {
 	return nil
 }
 
-// null says whether a field is there and null.
+// null reports whether a field is present and null.
 func (c *reader) null(name string) bool {
 	v, there := c.o.fields[name]
 	return there && v == nil

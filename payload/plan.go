@@ -9,33 +9,33 @@ import (
 // the destination's memory image, and a length, all in bytes.
 type Piece struct{ Source, Dest, Length int64 }
 
-// Transfer is what becomes ready together: one layer of the request, or with
+// Transfer is the data that becomes ready together: one layer of the request, or with
 // cross-layer blocks all layers of one kind.
 type Transfer struct {
 	Layer  int     // the layer after which it may leave: the last of Layers
 	Layers []int   // the layers in it; one unless blocks are cross-layer
-	Ready  int     // how many of the layers that move prefill has made by then
+	Ready  int     // number of moving layers that prefill has made by then
 	Pieces []Piece // descriptors, in logical order, ranges adjacent on both sides merged
-	Blocks []Piece // what a stamp is written to, in the same order; together exactly the bytes of Pieces
+	Blocks []Piece // ranges that carry a stamp, in the same order; together exactly the bytes of Pieces
 	Bytes  int64
 }
 
-// Plan is what one rank pair moves. Each side's image holds the layers that move,
-// with all heads that its rank holds of them, and nothing else.
+// Plan is the transfers of one rank pair. Each side's image holds the moving layers, with
+// all heads that its rank holds of them, and no other data.
 type Plan struct {
 	SourceBytes int64 // size of the source's image
 	DestBytes   int64 // size of the destination's image
 	Transfers   []Transfer
-	Bytes       int64 // moved; at most the size of either image
+	Bytes       int64 // moved by all transfers; at most the size of either image
 	Descriptors int   // pieces of all transfers
 }
 
 // maxPieces bounds the list that Pair builds, at 24 bytes a piece.
 const maxPieces = 1 << 26
 
-// Pair lists what prefillRank sends to decodeRank: the byte ranges on both sides.
-// Ranks count tensor ranks within pipeline stages: rank = stage*TP + tensor rank.
-// A pair that moves nothing is a [NothingError], which names some that do.
+// Pair lists the byte ranges on both sides that prefillRank sends to decodeRank. Ranks
+// count tensor ranks within pipeline stages: rank = stage*TP + tensor rank. For a pair that
+// moves nothing it returns a [NothingError], which names some pairs that move data.
 func (s Spec) Pair(prefillRank, decodeRank int) (*Plan, error) {
 	pieces, blocks, err := s.Ranges(prefillRank, decodeRank)
 	if err != nil {
@@ -48,8 +48,8 @@ func (s Spec) Pair(prefillRank, decodeRank int) (*Plan, error) {
 	return r.build(r.cells(prefillRank/r.TP, decodeRank/r.TPDecode), prefillRank%r.TP, decodeRank%r.TPDecode), nil
 }
 
-// Ranges counts, in closed form, the entries of the lists that Pair makes: pieces and
-// blocks of all transfers. Its errors are Pair's.
+// Ranges counts, in closed form, the entries of Pair's lists: pieces and blocks of all
+// transfers. It returns Pair's errors.
 func (s Spec) Ranges(prefillRank, decodeRank int) (pieces, blocks int64, err error) {
 	if err := s.validatePair(prefillRank, decodeRank); err != nil {
 		return 0, 0, err
@@ -68,7 +68,7 @@ func (s Spec) Ranges(prefillRank, decodeRank int) (pieces, blocks int64, err err
 	return pieces, blocks, nil
 }
 
-// validatePair is Validate, and whether there are the two ranks.
+// validatePair is Validate plus a check that both ranks exist.
 func (s Spec) validatePair(prefillRank, decodeRank int) error {
 	if err := s.Validate(); err != nil {
 		return err

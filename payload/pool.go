@@ -1,16 +1,16 @@
 package payload
 
-// pool is a set of blocks of one size that share a block table, as one rank pair
-// sees it: one part of one layer, or with cross-layer blocks all parts that the
+// pool is the part that one rank pair moves of a set of blocks that have one size and share
+// a block table: one part of one layer, or with cross-layer blocks all parts that the
 // layers of one kind store alike. A contiguous range is a pool of one block.
 //
-// A token-major block is layers, parts, units, heads, from the outside in; a
-// head-major one is heads, layers, parts, units (vLLM's cross-layer NHD and HND
-// orders). A rank pair moves a slice of the layers and a slice of the heads.
+// A token-major block nests, from the outside in, layers, parts, units, heads. A head-major
+// block nests heads, layers, parts, units (vLLM's cross-layer NHD and HND orders). A rank
+// pair moves a slice of the layers and a slice of the heads.
 type pool struct {
 	blocks      int64
 	blockTokens int64
-	parts       []part // no longer shared and without ratio: what differs by head is in heads
+	parts       []part // never shared and without ratio; the heads field has the difference by head
 	layers      slice
 	heads       slice
 	chunk       int64 // contiguous: bytes a stamp covers; else 0
@@ -28,14 +28,15 @@ func (p pool) layerBytes() int64 {
 func (p pool) sourceBlock() int64 { return p.layers.source * p.heads.source * p.layerBytes() }
 func (p pool) destBlock() int64   { return p.layers.dest * p.heads.dest * p.layerBytes() }
 
-// bytes returns what the pair moves.
+// bytes returns the bytes that the pair moves.
 func (p pool) bytes() int64 { return p.blocks * p.layers.n * p.heads.n * p.layerBytes() }
 
-// whole says whether both sides' blocks hold exactly what moves, so that adjacent blocks merge.
+// whole reports whether both sides' blocks hold exactly the moved data, so that adjacent
+// blocks merge.
 func (p pool) whole() bool { return p.heads.whole() && p.layers.whole() }
 
-// innerPieces returns how many ranges one block falls into. With a dimension cut
-// on either side, only what lies inside it is contiguous on both.
+// innerPieces returns the number of ranges that one block splits into. If a dimension is
+// cut on either side, only the data inside it is contiguous on both.
 func (p pool) innerPieces(y Layout) int64 {
 	switch {
 	case p.whole(), y.HeadMajor && p.layers.whole(), !y.HeadMajor && p.heads.whole():
@@ -97,7 +98,7 @@ func (p pool) inner(y Layout) []Piece {
 	return pieces
 }
 
-// join appends a piece, or lengthens the last one where both sides are adjacent.
+// join appends a piece, or lengthens the last one if both sides are adjacent.
 func join(pieces []Piece, p Piece) []Piece {
 	if n := len(pieces); n > 0 {
 		last := &pieces[n-1]
@@ -109,8 +110,8 @@ func join(pieces []Piece, p Piece) []Piece {
 	return append(pieces, p)
 }
 
-// list appends the pool's pieces and blocks to the transfer; the pool lies at the
-// given offsets of both images.
+// list appends the pool's pieces and blocks to the transfer. The pool starts at the given
+// offsets of both images.
 func (p pool) list(t *Transfer, y Layout, tables tableSet, source, dest int64) {
 	from, to := tables.of(y, p.blocks)
 	sourceBlock, destBlock := p.sourceBlock(), p.destBlock()
@@ -133,7 +134,8 @@ func (p pool) list(t *Transfer, y Layout, tables tableSet, source, dest int64) {
 	t.Bytes += p.bytes()
 }
 
-// stamp appends what a stamp covers: a block's piece, or the chunks of a contiguous range.
+// stamp appends the ranges that carry a stamp: a block's piece, or the chunks of a
+// contiguous range.
 func (p pool) stamp(blocks []Piece, in Piece, chunked bool) []Piece {
 	if !chunked || p.chunk == 0 {
 		return append(blocks, in)

@@ -14,13 +14,13 @@ import (
 	"kvbench/internal/spelling"
 )
 
-// presetFile maps a name to the fields of the model's public config.json that
-// its KV geometry and its parameters follow from.
+// presetFile maps a name to the fields of the model's public config.json that determine its
+// KV geometry and its parameters.
 //
 //go:embed presets.json
 var presetFile []byte
 
-// presets splits the file into names and undecoded configs, once, when first asked for.
+// presets splits the file into names and undecoded configs, once, on first use.
 var presets = sync.OnceValues(func() (map[string]json.RawMessage, error) {
 	var m map[string]json.RawMessage
 	err := json.Unmarshal(presetFile, &m)
@@ -29,7 +29,7 @@ var presets = sync.OnceValues(func() (map[string]json.RawMessage, error) {
 
 // Presets returns the names of the embedded models, sorted.
 func Presets() []string {
-	m, _ := presets() // a test reads the file: it is part of the program
+	m, _ := presets() // a test parses the embedded file, so this cannot fail
 	names := make([]string, 0, len(m))
 	for name := range m {
 		names = append(names, name)
@@ -41,7 +41,7 @@ func Presets() []string {
 // UnknownModelError is returned for a model that is neither a preset nor a path.
 type UnknownModelError struct {
 	Name    string
-	Nearest []string // presets with a like name, nearest first; may be empty
+	Nearest []string // presets with a similar name, nearest first; may be empty
 }
 
 func (e *UnknownModelError) Error() string {
@@ -52,9 +52,9 @@ func (e *UnknownModelError) Error() string {
 	return fmt.Sprintf("load model %.80q: there is no preset and no file of that name; %s, a config.json or a directory that holds one", e.Name, hint)
 }
 
-// Load returns the geometry of a preset by its name in any case, or of a
-// config.json by its path or by the directory that holds it. A preset goes before
-// a file of the same name; a name that is none of these is an *UnknownModelError.
+// Load returns the geometry of a preset by its name in any case, or of a config.json by its
+// path or its directory. A preset takes precedence over a file of the same name. For any
+// other name it returns an *UnknownModelError.
 func Load(nameOrPath string) (Geometry, error) {
 	m, err := presets()
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// RankPair is what one prefill rank sends to one decode rank.
+// RankPair is the data that one prefill rank sends to one decode rank.
 type RankPair struct {
 	Prefill     int   // stage*TP + tensor rank
 	Decode      int   // stage*TPDecode + tensor rank
@@ -17,28 +17,28 @@ type RankPair struct {
 type KindSummary struct {
 	Layer         Layer
 	Count         int     // layers of this kind
-	Tokens        int64   // that one of them holds
-	BytesPerToken float64 // of all of them together, as if unbounded, with scales
+	Tokens        int64   // held by one of them
+	BytesPerToken float64 // of all of them together, unbounded, with scales
 	Bytes         int64   // of all of them together, without rounding to blocks
 	StateBytes    int64   // of all of them together
 }
 
-// Shape is what a request weighs. All sizes are bytes.
+// Shape is the size of a request. All sizes are bytes.
 type Shape struct {
 	Bytes          int64   // the whole model's KV in the format with its scales; windows clipped, no rounding to blocks, no state
 	PublishedBytes int64   // the same as the format is advertised: no scales, no maps
-	WireBytes      int64   // what all rank pairs move together: kept layers, replicas, whole blocks, and the state if the spec moves it
+	WireBytes      int64   // all rank pairs together: kept layers, replicas, whole blocks, and the state if the spec moves it
 	StateBytes     int64   // fixed state of the whole model
-	BytesPerToken  float64 // what one more token costs, every attention layer as if unbounded
+	BytesPerToken  float64 // of one more token, every attention layer counted as unbounded
 
 	Layers          int // of the model
-	AttentionLayers int // those that hold something for each token
+	AttentionLayers int // layers that hold data for each token
 	Kinds           []KindSummary
-	Pairs           []RankPair // that move something, by prefill and decode rank
+	Pairs           []RankPair // pairs that move data, by prefill and decode rank
 	Notes           []string
 }
 
-// Pair returns one rank pair's row; false where it moves nothing.
+// Pair returns one rank pair's row; false if it moves nothing.
 func (s Shape) Pair(prefillRank, decodeRank int) (RankPair, bool) {
 	i, ok := slices.BinarySearchFunc(s.Pairs, RankPair{Prefill: prefillRank, Decode: decodeRank}, comparePairs)
 	if !ok {
@@ -51,8 +51,8 @@ func comparePairs(a, b RankPair) int {
 	return cmp.Or(cmp.Compare(a.Prefill, b.Prefill), cmp.Compare(a.Decode, b.Decode))
 }
 
-// Shape computes the totals and every rank pair's row in closed form: its cost
-// does not grow with the tokens.
+// Shape computes the totals and every rank pair's row in closed form: its running time does
+// not grow with the tokens.
 func (s Spec) Shape() (Shape, error) {
 	if err := s.Validate(); err != nil {
 		return Shape{}, err
@@ -103,7 +103,7 @@ func (s Spec) kinds() []KindSummary {
 	return kinds
 }
 
-// held returns the tokens that a layer holds of n: none where it is no attention layer.
+// held returns the number of n tokens that a layer holds: 0 if it is no attention layer.
 func held(l Layer, n int64) int64 {
 	if !l.Attention() {
 		return 0
@@ -111,8 +111,8 @@ func held(l Layer, n int64) int64 {
 	return l.Tokens(n)
 }
 
-// pairs sums every rank pair's pools. Stages of both sides tile the layers, so
-// walking them together meets each overlap once.
+// pairs sums every rank pair's pools. The stages of each side tile the layers, so walking
+// both sides together visits each overlap once.
 func (s Spec) pairs() []RankPair {
 	sum := map[[2]int]RankPair{}
 	layers := int64(len(s.Geometry.Layers))

@@ -1,7 +1,7 @@
 package payload
 
-// slice is the part of one dimension that a rank pair moves: n items of the
-// source's, from sourceAt on, to the destination's, from destAt on.
+// slice is the part of one dimension that a rank pair moves: n items, from sourceAt on at
+// the source and from destAt on at the destination.
 type slice struct {
 	source, sourceAt int64 // items the source holds, and the first that moves
 	dest, destAt     int64 // the same at the destination
@@ -10,19 +10,19 @@ type slice struct {
 
 var one = slice{source: 1, dest: 1, n: 1}
 
-// whole says whether both sides hold exactly what moves, so that the dimension
+// whole reports whether both sides hold exactly the moved items, so that the dimension
 // around it stays contiguous.
 func (s slice) whole() bool { return s.source == s.n && s.dest == s.n }
 
-// span is a range of heads or layers, end not in it.
+// span is a range of heads or layers, without end.
 type span struct{ start, end int64 }
 
 func (s span) len() int64 { return s.end - s.start }
 
-// intersect returns where two spans overlap; its length is 0 or less where they do not.
+// intersect returns the overlap of two spans; its length is 0 or less if there is none.
 func (s span) intersect(o span) span { return span{max(s.start, o.start), min(s.end, o.end)} }
 
-// cut returns the slice of what a source and a destination span share.
+// cut returns the slice that a source and a destination span share.
 func cut(source, dest span) slice {
 	both := source.intersect(dest)
 	return slice{
@@ -32,8 +32,9 @@ func cut(source, dest span) slice {
 	}
 }
 
-// headsOf returns the heads that one of tp ranks holds: an equal share, or one
-// head on tp/heads ranks each (Megatron-LM's and vLLM's rule).
+// headsOf returns the heads of one of tp ranks: an equal share, or, if there are fewer
+// heads than ranks, one head on each group of tp/heads ranks (Megatron-LM's and vLLM's
+// rule).
 func headsOf(heads, tp, rank int64) span {
 	if tp <= heads {
 		share := heads / tp
@@ -43,9 +44,9 @@ func headsOf(heads, tp, rank int64) span {
 	return span{head, head + 1}
 }
 
-// sources returns the prefill ranks that decode rank d pulls heads from, ascending.
-// Where prefill ranks hold copies of a head, the decode ranks that need it are
-// spread over the copies evenly. A latent is one head.
+// sources returns the prefill ranks that decode rank d pulls heads from, ascending. If
+// prefill ranks hold copies of a head, the decode ranks that need it are spread over the
+// copies evenly. A latent is one head.
 func sources(heads, tp, tpDecode, d int64) []int64 {
 	want := headsOf(heads, tpDecode, d)
 	if tp <= heads {
@@ -73,11 +74,11 @@ func count(from, to int64) []int64 {
 	return n
 }
 
-// stage returns the layers of one of pp pipeline stages: an equal share, and one
-// more for each of the stages before the last while any are left over, as vLLM
-// does (the last stage also runs the output head).
+// stage returns the layers of one of pp pipeline stages. Each has an equal share; left-over
+// layers go one each to the stages just before the last, as in vLLM (the last stage also
+// runs the output head).
 func stage(layers, pp, s int64) span {
 	share, over := layers/pp, layers%pp
-	extra := func(i int64) int64 { return min(max(i-(pp-1-over), 0), over) } // stages before i that have one more
+	extra := func(i int64) int64 { return min(max(i-(pp-1-over), 0), over) } // stages before i that have an extra layer
 	return span{s*share + extra(s), (s+1)*share + extra(s+1)}
 }

@@ -6,23 +6,23 @@ import (
 	"slices"
 )
 
-// TransferSize is what one transfer of a rank pair weighs.
+// TransferSize is the size of one transfer of a rank pair.
 type TransferSize struct {
-	Layer, Ready int // as of [Transfer]
+	Layer, Ready int // as in [Transfer]
 	Descriptors  int64
 	Bytes        int64
 }
 
-// Sizes are the transfers of the plan that [Spec.Pair] makes, in its order, in closed
-// form: their cost does not grow with the tokens, nor with the other rank pairs. Its
-// errors are those of Pair, among them [NothingError].
+// Sizes returns the sizes of the transfers in [Spec.Pair]'s plan, in its order, in closed
+// form: the running time does not grow with the tokens, nor with the other rank pairs. It
+// returns the errors of Pair, including [NothingError].
 func (s Spec) Sizes(prefillRank, decodeRank int) ([]TransferSize, error) {
 	if err := s.validatePair(prefillRank, decodeRank); err != nil {
 		return nil, err
 	}
 	r := s.resolved()
 	cells := r.cells(prefillRank/r.TP, decodeRank/r.TPDecode)
-	each := make([]TransferSize, len(cells)) // a cell's transfers are alike
+	each := make([]TransferSize, len(cells)) // all transfers of a cell are alike
 	for i, c := range cells {
 		for _, p := range c.pools(r, prefillRank%r.TP, decodeRank%r.TPDecode) {
 			each[i].Bytes += p.bytes()
@@ -48,8 +48,8 @@ func (s Spec) Sizes(prefillRank, decodeRank int) ([]TransferSize, error) {
 	return sizes, nil
 }
 
-// readyBy is how many of the layers that move, in order, prefill has made when it has made
-// the layer last, which is one of them.
+// readyBy is the number of moving layers that prefill has made once it has made layer last.
+// moving must be sorted and include last.
 func readyBy(moving []int, last int) int {
 	at, _ := slices.BinarySearch(moving, last)
 	return at + 1
@@ -57,13 +57,14 @@ func readyBy(moving []int, last int) int {
 
 // group is the layers of a cell that move together.
 type group struct {
-	cell   int // its place among the cells
+	cell   int // its index among the cells
 	layers []int
 }
 
 func (g group) last() int { return g.layers[len(g.layers)-1] }
 
-// inOrder lists the groups of cells by when they are complete: by their last layer.
+// inOrder lists the groups of cells in the order in which they are complete: by their last
+// layer.
 func inOrder(cells []cell) []group {
 	var groups []group
 	for i, c := range cells {
@@ -78,8 +79,8 @@ func inOrder(cells []cell) []group {
 // NothingError is returned for a rank pair that moves nothing.
 type NothingError struct {
 	Prefill, Decode int
-	Pairs           []RankPair // that do; none where the whole request moves nothing
-	Why             string     // there are none, with what to do
+	Pairs           []RankPair // pairs that move data; none if the whole request moves nothing
+	Why             string     // if Pairs is empty: the reason, with a remedy
 }
 
 // Error implements error.
@@ -97,7 +98,7 @@ func (e *NothingError) Error() string {
 	return fmt.Sprintf("rank pair %d:%d moves nothing; choose one that does, such as %s", e.Prefill, e.Decode, some)
 }
 
-// nothing is the error of a rank pair of a resolved spec that moves nothing.
+// nothing returns the error of a rank pair that moves nothing. The spec must be resolved.
 func (s Spec) nothing(prefillRank, decodeRank int) *NothingError {
 	e := &NothingError{Prefill: prefillRank, Decode: decodeRank, Pairs: s.pairs()}
 	if len(e.Pairs) > 0 {

@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// Spec is a request to be moved: which model, how long, in which format and
-// layout, between which parallel ranks.
+// Spec is a request to move: model, length, format, layout, and the parallel ranks.
 type Spec struct {
 	Geometry Geometry
 	Tokens   int64 // of the request; at least 1
@@ -27,7 +26,7 @@ const (
 	maxBytes = 1 << 61
 )
 
-// resolved returns the spec with its zero values replaced by what they mean.
+// resolved returns the spec with its zero values replaced by their defaults.
 func (s Spec) resolved() Spec {
 	s.TP, s.PP = max(s.TP, 1), max(s.PP, 1)
 	if s.TPDecode == 0 {
@@ -39,8 +38,8 @@ func (s Spec) resolved() Spec {
 	return s
 }
 
-// Validate names the first field that cannot be, and what to do about it. A spec
-// that passes has sizes that fit an int64.
+// Validate returns an error that names the first invalid field and its remedy. All sizes of
+// a valid spec fit an int64.
 func (s Spec) Validate() error {
 	if err := s.Geometry.Validate(); err != nil {
 		return err
@@ -123,7 +122,7 @@ func (s Spec) validateSize() error {
 	return nil
 }
 
-// moves says whether a layer is among those kept.
+// moves reports whether a layer is among those kept.
 func (s Spec) moves(layer int) bool {
 	if s.Layers == nil {
 		return true

@@ -2,13 +2,13 @@ package payload
 
 import "kvbench/internal/units"
 
-// Element sizes of a state: engines keep it in the model's 16-bit type unless the
-// config asks for more. The config's torch_dtype plays no part, as with K and V.
+// Element size of a state: engines keep it in the model's 16-bit type unless the config
+// sets a larger one. The config's torch_dtype does not matter, as with K and V.
 const stateElement = 2
 
-// state returns the fixed bytes a request of one layer that keeps a state. Shapes
-// are those of vLLM's MambaStateShapeCalculator: a convolution keeps its last
-// kernel-1 inputs, and a recurrence its matrix.
+// state returns the fixed bytes a request of one layer that keeps a state. Shapes follow
+// vLLM's MambaStateShapeCalculator: a convolution keeps its last kernel-1 inputs, and a
+// recurrence its matrix.
 func (c *reader) state() int64 {
 	n, field := c.stateSize()
 	if n < 0 || n > maxState {
@@ -18,8 +18,8 @@ func (c *reader) state() int64 {
 	return n
 }
 
-// stateSize returns the bytes of a state, and the field that tells its size best;
-// a negative size is one above maxState.
+// stateSize returns the bytes of a state and, for errors, the field that mainly determines
+// them. A negative size stands for one above maxState.
 func (c *reader) stateSize() (int64, string) {
 	switch c.model {
 	case "qwen3_next", "qwen3_5", "qwen3_5_moe":
@@ -44,7 +44,7 @@ func (c *reader) stateSize() (int64, string) {
 	return 0, ""
 }
 
-// mamba2Fields are the names by which a class gives the shape of its Mamba-2 layers.
+// mamba2Fields are a class's names for the dimensions of its Mamba-2 layers.
 type mamba2Fields struct{ heads, dim, groups, state, kernel string }
 
 var mamba2Names = map[string]mamba2Fields{
@@ -121,8 +121,8 @@ func (c *reader) mamba2(names mamba2Fields) int64 {
 	return add(conv, product(inner, d, c.ssmElement()))
 }
 
-// stateHeadDim returns the width of a state-space head. Bamba and its kin may say
-// "auto": the inner width shared out.
+// stateHeadDim returns the width of a state-space head. In Bamba and similar classes it may
+// be "auto": the inner width divided by the heads.
 func (c *reader) stateHeadDim(names mamba2Fields, heads int64) int64 {
 	if names.dim != "mamba_d_head" || c.o.has(names.dim) && c.o.text(names.dim) != "auto" {
 		return c.stateDim(names.dim)
@@ -140,7 +140,7 @@ func (c *reader) stateHeadDim(names mamba2Fields, heads int64) int64 {
 // mamba1 is a state-space layer without heads.
 func (c *reader) mamba1(state, kernel string) int64 {
 	inner, ok := int64(0), false
-	if c.model != "jamba" { // whose intermediate_size is the feed-forward block's
+	if c.model != "jamba" { // in jamba, intermediate_size belongs to the feed-forward block
 		inner, ok = c.number(1, maxDim, "intermediate_size")
 	}
 	if !ok {
@@ -150,7 +150,8 @@ func (c *reader) mamba1(state, kernel string) int64 {
 	return add(conv, product(inner, c.stateDim(state), c.ssmElement()))
 }
 
-// product multiplies sizes; -1 where the result is above maxState.
+// product multiplies sizes; it is -1 if a factor is negative or the result is above
+// maxState.
 func product(factors ...int64) int64 {
 	n := int64(1)
 	for _, f := range factors {
@@ -162,7 +163,7 @@ func product(factors ...int64) int64 {
 	return n
 }
 
-// add adds sizes; -1 where one of them is.
+// add adds sizes; it is -1 if either is negative.
 func add(a, b int64) int64 {
 	if a < 0 || b < 0 {
 		return -1

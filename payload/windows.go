@@ -7,7 +7,7 @@ import (
 
 var windowNames = []string{"sliding_window", "sliding_window_size", "attention_window_size", "window_size"}
 
-// unmapped applies what sliding_window means where no list says which layers have it.
+// unmapped interprets sliding_window if no list maps it to layers.
 func (c *reader) unmapped() []role {
 	full := c.where(func(int64) bool { return true }, roleFull, roleFull)
 	if p := c.o.text("sliding_window_pattern"); p != "" && c.o.hasAny(windowNames...) { // EXAONE 4: LLLG
@@ -38,7 +38,7 @@ func (c *reader) unmapped() []role {
 	return full
 }
 
-// windowOff says whether the config or its class rules windows out.
+// windowOff reports whether the config or its class rules windows out.
 func (c *reader) windowOff() bool {
 	switch c.family.windows {
 	case windowNever:
@@ -49,8 +49,8 @@ func (c *reader) windowOff() bool {
 	return c.null("sliding_window") || !c.o.flag("use_sliding_window", true)
 }
 
-// every returns the distance of full layers among windowed ones; 0 where the
-// config and its class do not have that rule.
+// every returns the distance of full layers among windowed ones; 0 if neither the config
+// nor its class has that rule.
 func (c *reader) every() int64 {
 	if _, letters := c.o.fields["sliding_window_pattern"].(string); letters {
 		return 0
@@ -64,7 +64,7 @@ func (c *reader) every() int64 {
 	return c.family.every
 }
 
-// windows returns the sizes that roles ask for; 0 where none does.
+// windows returns the window and chunk sizes that the roles need; 0 if no role needs one.
 func (c *reader) windows(roles []role) (window, chunk int64) {
 	if slices.Contains(roles, roleWindow) {
 		if window = c.need(1, maxTokens, windowNames...); window == 0 {
