@@ -132,11 +132,11 @@ func (s Scenario) Explain(o Outcome) string {
 	return fmt.Sprintf("%s: removes %s and exposes %s", o.Verdict, units.Seconds(s.saved()), units.Seconds(o.ExposedSeconds))
 }
 
-// HidingBandwidth is the bandwidth in bytes a second from which layer-wise transfer keeps
-// up with prefill, so that no more is exposed than by the last transfer alone. For equal
-// transfers, with posting and wire added up, it is S/(prefill - L·beta - gamma·N), and
-// without overheads κ·(prefill tokens/s). It assumes a path with one regime. It is +Inf if
-// posting alone is slower than prefill, and for a single transfer, which nothing hides.
+// HidingBandwidth is the least bandwidth in bytes a second at which layer-wise transfer
+// keeps up with prefill, so that no more is exposed than by the last transfer alone. For
+// equal transfers, with posting and wire added up, it is S/(prefill - L·beta - gamma·N),
+// and without overheads κ·(prefill tokens/s). It assumes a path with one regime. It is +Inf
+// if posting alone is slower than prefill, and for a single transfer, which nothing hides.
 func (s Scenario) HidingBandwidth() float64 {
 	if s.Transfers.Count() < 2 {
 		return math.Inf(1)
@@ -144,11 +144,11 @@ func (s Scenario) HidingBandwidth() float64 {
 	return 1 / s.Path.hidingSecondsPerByte(s.Transfers, s.PrefillSeconds)
 }
 
-// BreakEvenContext is the context in tokens from which holds is true and stays true up to
-// high; ok is false if holds(high) is false. It searches down from high on a grid of four
-// steps an octave and refines to a token, so it can miss a failure narrower than a step.
-// For a condition such as "exposed under 5 % of TTFT" disaggregation is cheap from there
-// on.
+// BreakEvenContext is the least context in tokens such that holds is true there and stays
+// true up to high; ok is false if holds(high) is false. It searches down from high on a
+// grid of four steps an octave and refines to a token, so it can miss a failure narrower
+// than a step. For a condition such as "exposed under 5 % of TTFT" disaggregation is cheap
+// above it.
 func BreakEvenContext(low, high int64, holds func(tokens int64) bool) (tokens int64, ok bool) {
 	if low < 1 {
 		low = 1

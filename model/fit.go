@@ -34,9 +34,9 @@ type FitOptions struct {
 	Folds     int     // parts left out in turn; 0 is 10
 	Quantile  float64 // the quantile of each point that is fitted; 0 is 0.5, the median
 	// Plain fits alpha, beta, gamma and one bandwidth, added up, and no more. Otherwise the
-	// fit also tries an overlap of posting and wire (see [Cost]) and a size from which a
-	// second bandwidth holds (a cache that overflows, a change of protocol, a shaper's
-	// burst). It keeps them only if BIC justifies them.
+	// fit also tries an overlap of posting and wire (see [Cost]) and a second bandwidth
+	// beyond some size (a cache that overflows, a change of protocol, a shaper's burst). It
+	// keeps them only if BIC justifies them.
 	Plain bool
 }
 
@@ -66,9 +66,9 @@ type Fit struct {
 
 	MAPE, Worst float64 // held-out error as a share: mean and greatest
 	Spread      float64 // standard deviation of one repetition about its median, as a share
-	// LackOfFit is the standard deviation, as a share, by which the middle point misses the
-	// curve beyond the spread of its repetitions. A prediction widens by the lack of fit of
-	// the points that took about as long.
+	// LackOfFit is the standard deviation, as a share, of the middle point from the curve
+	// beyond the spread of its repetitions. A prediction widens by the lack of fit of the
+	// points that took about as long.
 	LackOfFit       float64
 	Points, Samples int
 	Dropped         int        // repetitions left out as wild (slower than the median by half and six deviations)
@@ -103,7 +103,7 @@ type Residual struct {
 //
 // Each point is its median, after wild repetitions are dropped. The coefficients, all held
 // at or above 0, minimise Huber's loss of relative residuals over each point's noise. This
-// is least squares weighted 1/T² in which a point that repeats well counts more and a
+// is least squares weighted 1/T², except that a point that repeats well counts more and a
 // disturbed point less. Intervals are percentiles of a bootstrap over the repetitions
 // inside each point, widened by the lack of fit, so they are honest for a curved path too.
 // Held-out error leaves sizes out in turn. The fit is deterministic; its work grows with
@@ -263,10 +263,10 @@ func (r *redraw) quantile(sorted []float64, q float64) float64 {
 	})
 }
 
-// heldShare is the share of bootstrap draws at 0 from which an overhead counts as held
+// heldShare is the least share of bootstrap draws at 0 that makes an overhead count as held
 // there: the data would put it below 0, for example if a shaper's burst passes small
-// batches faster than the other costs explain. The draws then give no bound on the
-// overhead.
+// batches faster than the other costs explain. The draws then show only that it is at the
+// bound, not how large it may be.
 const heldShare = 0.9
 
 // setIntervals fills the exported coefficients from the solution and its draws. If the
@@ -296,7 +296,7 @@ func (f *Fit) setIntervals(p problem, x coefficients) {
 	}
 }
 
-// drawsAtZero is the share of the draws in which column c is 0.
+// drawsAtZero is the share of the draws with column c at 0.
 func (f *Fit) drawsAtZero(c int) float64 {
 	n := 0
 	for _, d := range f.draws {
@@ -344,7 +344,8 @@ func inverse(i Interval) Interval {
 	return Interval{Value: over(i.Value), Low: over(i.High), High: over(i.Low)}
 }
 
-// sameSize is the largest difference in bytes, as a share, at which two sizes count as one.
+// sameSize is the largest difference in bytes, as a share, between two sizes that count as
+// one.
 const sameSize = 0.05
 
 // foldsOf deals points to at most most folds, each size to one fold: otherwise points with
@@ -385,8 +386,8 @@ func foldsOf(points []point, most int) (fold []int, folds int) {
 	return fold, folds
 }
 
-// leastInnerSizes is the number of sizes between the smallest and the largest from which
-// whole sizes are left out.
+// leastInnerSizes is the least number of sizes between the smallest and the largest that
+// allows whole sizes to be left out.
 const leastInnerSizes = 3
 
 // holdOut predicts each point by a fit without the point's fold.

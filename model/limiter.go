@@ -30,7 +30,7 @@ type Evidence struct {
 	Lanes                  int     // streams of all requests in flight, each with a thread at either end
 	Producer, Consumer     Processor
 	Retransmits, Segments  int64   // of the data connections
-	ReceiveWindowLimited   float64 // share of the busy time in which the peer's window stopped the sender
+	ReceiveWindowLimited   float64 // share of the busy time that the sender was stopped by the peer's window
 	RegistrationSeconds    float64 // registration inside the timed path, a request
 	InFlight               float64 // requests on the path at a time, mean over the time with any
 	Transfers, Descriptors int     // of a request
@@ -69,7 +69,7 @@ const (
 	LimiterUnexplained   = "unexplained"
 )
 
-// Thresholds from which an observation counts as the reason.
+// Thresholds: an observation at or beyond its value counts as the reason.
 const (
 	slowerDevice      = 0.9   // of the named link's rate
 	nearDevice        = 0.5   // of the device's rate

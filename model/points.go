@@ -110,7 +110,7 @@ func setNoise(points []point) {
 			near = append(near, points[j])
 		}
 		deviations = deviate(deviations[:0], near)
-		// π/2: the variance of a normal sample's median over that of its mean.
+		// π/2: the ratio of the variances of a normal sample's median and mean.
 		points[i].noise = max(leastNoise, robustScale(deviations)*math.Sqrt(math.Pi/2/float64(len(points[i].seconds))))
 	}
 }

@@ -71,9 +71,9 @@ func (f Fit) lackAt(seconds float64) float64 {
 
 // Limits beyond which a fit is worth less than a data sheet: the width of bandwidth's
 // interval, as a share of bandwidth; the mean held-out error; and half the width of one
-// prediction's interval. An overhead is vague if its interval, as a share of the time of
-// the calibration point in which it weighs most, is wider than its limit (startup has more
-// room: it matters to the smallest transfers alone).
+// prediction's interval. The limits of overheads are for the width of the interval as a
+// share of a calibration point's time, at the point that the overhead weighs most in.
+// Startup has more room: it matters to the smallest transfers alone.
 const (
 	openBandwidth  = 0.4
 	openStartup    = 2.0
@@ -100,9 +100,9 @@ func (f Fit) Trustworthy() error {
 }
 
 // Vague lists, for people, the overheads that the calibration left open: those held at 0,
-// and those with an interval that is a large share of the time of the batch in which they
-// weigh most. A prediction's interval includes their uncertainty: see [Fit.TrustworthyFor].
-// An overhead held at 0 enters it as lack of fit alone.
+// and those with an interval as wide as a large share of some batch's time. A prediction's
+// interval includes their uncertainty: see [Fit.TrustworthyFor]. An overhead held at 0
+// enters it as lack of fit alone.
 func (f Fit) Vague() (notes []string) {
 	for _, c := range []struct {
 		name   string

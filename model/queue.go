@@ -59,9 +59,9 @@ func OfferedBytesPerSecond(arrivalsPerSecond float64, bytes int64) float64 {
 	return arrivalsPerSecond * float64(bytes)
 }
 
-// ReplicaBytesPerSecond is the rate at which one busy prefill replica sends: κ·(tokens/s)
-// with κ the KV bytes of a token. It is also the bandwidth at which a layer-wise transfer
-// hides behind prefill.
+// ReplicaBytesPerSecond is the sending rate of one busy prefill replica: κ·(tokens/s) with
+// κ the KV bytes of a token. With that bandwidth a layer-wise transfer hides behind
+// prefill.
 func ReplicaBytesPerSecond(bytesPerToken, tokensPerSecond float64) float64 {
 	return bytesPerToken * tokensPerSecond
 }

@@ -27,7 +27,7 @@ func StagedSeconds(stages []Cost, chunks int, bytes int64) float64 {
 
 // BestChunksEqual is the real-valued optimum for stages of equal startup alpha
 // and bandwidth B: √((m-1)·S/(alpha·B)), which for two stages is the usual
-// √(S/(alpha·B)). From d/dk of (m+k-1)·(alpha + S/(k·B)). One stage wants one chunk.
+// √(S/(alpha·B)). From d/dk of (m+k-1)·(alpha + S/(k·B)). With one stage, one chunk is best.
 func BestChunksEqual(stages int, alphaSeconds, bytesPerSecond float64, bytes int64) float64 {
 	if stages < 2 {
 		return 1
@@ -42,7 +42,7 @@ func StreamsBandwidth(streams int, linkRate, streamRate float64) float64 {
 	return min(linkRate, float64(max(0, streams))*streamRate)
 }
 
-// IncastSeconds is the least time in which one receiver of bytesPerSecond takes bytes from
+// IncastSeconds is the least time for one receiver of bytesPerSecond to take bytes from
 // each of several producers at once: N·S/B. Switch buffers that overflow only add to it.
 func IncastSeconds(producers int, bytes int64, bytesPerSecond float64) float64 {
 	return float64(producers) * Cost{BytesPerSecond: bytesPerSecond}.WireSeconds(bytes)

@@ -9,12 +9,11 @@ import (
 	"kvbench/internal/units"
 )
 
-// Flip is the value to which one input must move, with the others held, to change the
-// verdict.
+// Flip is the move of one input, with the others held, that changes the verdict.
 type Flip struct {
 	Input  string
 	Now    float64 // in Unit
-	At     float64 // value at which the verdict flips; meaningless when Never
+	At     float64 // value that flips the verdict; meaningless when Never
 	Factor float64 // At/Now
 	Unit   string  // bytes/s, s, 1/s or of prefill
 	Never  bool    // no possible value within a factor of a thousand flips it
@@ -67,15 +66,15 @@ var inputs = []input{
 	{name: "arrivals", unit: "1/s", field: func(s *Scenario) *float64 { return &s.ArrivalsPerSecond }},
 }
 
-// reach is the factor by which an input is moved, up and down, in search of a flip.
+// reach is the largest factor, up and down, of an input's move in search of a flip.
 const reach = 1000
 
-// Sensitivity lists, for each input that is not zero, the value at which the verdict
-// changes between paying and not paying, the least movement first. An input moves by a
-// factor of a thousand at most and never to an impossible value, such as a prefill faster
-// than its accelerators. A saved share may be above 1: it is relative to prefill alone on
-// its node, and the queueing and interference removed may be longer than that. Without
-// SavedKnown there is no verdict to flip and the list is empty.
+// Sensitivity lists, for each input that is not zero, the value that changes the verdict
+// between paying and not paying, the least movement first. An input moves by a factor of a
+// thousand at most and never to an impossible value, such as a prefill faster than its
+// accelerators. A saved share may be above 1: it is relative to prefill alone on its node,
+// and the queueing and interference removed may be longer than that. Without SavedKnown
+// there is no verdict to flip and the list is empty.
 func (s Scenario) Sensitivity() []Flip {
 	if !s.SavedKnown {
 		return nil
@@ -124,7 +123,7 @@ func (f Flip) move() float64 {
 	return math.Abs(math.Log(f.Factor))
 }
 
-// crossing is the factor between low and high, which span 1, at which yes changes from its
+// crossing is the factor between low and high, which span 1, that changes yes from its
 // value at 1. It changes at most once.
 func crossing(low, high float64, yes func(factor float64) bool) (factor float64, ok bool) {
 	at := yes(1)

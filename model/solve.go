@@ -26,7 +26,7 @@ type coefficients [columns]float64
 // shape is the form of a fit's curve apart from its unknowns.
 type shape struct {
 	overlap float64 // share of posting hidden behind the wire, or of the wire behind posting
-	knee    int64   // bytes from which the second bandwidth holds; noKnee without one
+	knee    int64   // bytes before the second bandwidth holds; noKnee without one
 }
 
 const noKnee = math.MaxInt64
@@ -81,8 +81,8 @@ type robust struct {
 	scale float64
 }
 
-// huber is the residual at which Huber's loss turns from square to linear: 95 % efficient
-// for normal residuals (Huber, Ann. Math. Stat. 35, 1964).
+// huber is the size of residual that turns Huber's loss from square to linear: 95 %
+// efficient for normal residuals (Huber, Ann. Math. Stat. 35, 1964).
 const huber = 1.345
 
 // solveRobust minimises Huber's loss of (T/T̂-1)/noise. Residuals are relative because
@@ -162,8 +162,7 @@ func (p problem) resolve(s robust, values []float64, w workspace) coefficients {
 	return s.coefficients
 }
 
-// freedom is the factor by which a fit's squared residuals understate the squared noise:
-// n/(n - unknowns).
+// freedom is the ratio of the squared noise to a fit's squared residuals: n/(n - unknowns).
 func (p problem) freedom() float64 {
 	n := float64(len(p.values))
 	return n / max(1, n-float64(bits.OnesCount(p.active)))
@@ -217,8 +216,8 @@ func normalEquations(rows []coefficients, weights, values []float64) (gram [colu
 	return gram, moment
 }
 
-// leastPivot is the least square of a unit column's remainder after elimination of the
-// columns before it. Less is rounding.
+// leastPivot is the smallest squared pivot of a unit column, after elimination of the
+// columns before it, that is not rounding.
 const leastPivot = 1e-13
 
 // solveSubset solves the normal equations for the unknowns in subset. It first scales the

@@ -9,8 +9,8 @@ type Transfer struct {
 	Layers int
 }
 
-// Transfers are the transfers of one request, in the order in which they become ready: one
-// a layer, or fewer if layers move together. The zero value moves nothing.
+// Transfers are the transfers of one request, in the order of becoming ready: one a layer,
+// or fewer if layers move together. The zero value moves nothing.
 type Transfers struct {
 	rests []rest
 }
@@ -89,7 +89,7 @@ func (t Transfers) Bytes() int64 { return t.whole().Bytes }
 // Descriptors is the number of descriptors of all transfers.
 func (t Transfers) Descriptors() int { return t.whole().Descriptors }
 
-// Totals are the three figures of a batch, as [Cost.Seconds] takes them.
+// Totals are the three figures of a batch, in the order of [Cost.Seconds].
 func (t Transfers) Totals() (transfers, descriptors int, bytes int64) {
 	return t.Count(), t.Descriptors(), t.Bytes()
 }

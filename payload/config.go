@@ -320,7 +320,7 @@ func (c *reader) keep(err error) {
 	}
 }
 
-// allHeads returns the query heads, for models in which each has separate K and V.
+// allHeads returns the number of query heads, for models with separate K and V for each.
 func (c *reader) allHeads() int64 {
 	if c.heads == 0 {
 		c.fault("num_attention_heads", "is missing; without it or num_key_value_heads the KV heads cannot be derived")

@@ -57,8 +57,8 @@ type Geometry struct {
 	Notes        []string // assumptions and omissions, with reasons
 }
 
-// Index is the index by which sparse attention chooses the tokens that a latent layer
-// attends to. Its zero value is no index.
+// Index is the index that selects the tokens a latent layer attends to, in sparse
+// attention. Its zero value is no index.
 type Index struct {
 	Tokens     int64 // that a token attends to; 0 is all
 	Heads, Dim int   // of the index's queries

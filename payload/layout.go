@@ -94,8 +94,8 @@ func (y Layout) runStarts(r *rand.Rand, n int64) []int64 {
 	return starts
 }
 
-// scatter draws an order of runs in which none follows its predecessor, so that
-// no two of them merge by accident. About one shuffle in e has that property.
+// scatter draws an order of runs such that none follows its predecessor: no two of them may
+// merge by accident. About one shuffle in e has that property.
 func scatter(r *rand.Rand, runs int) []int {
 	for range 64 {
 		order := r.Perm(runs)
@@ -138,7 +138,7 @@ func place(starts []int64, order []int, n int64) []int64 {
 	return table
 }
 
-// run is a range of logical blocks whose slots are adjacent on both sides.
+// run is a range of logical blocks with adjacent slots on both sides.
 type run struct {
 	source, dest int64 // slots of its first block
 	blocks       int64

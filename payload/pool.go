@@ -10,7 +10,7 @@ package payload
 type pool struct {
 	blocks      int64
 	blockTokens int64
-	parts       []part // never shared and without ratio; the heads field has the difference by head
+	parts       []part // neither shared nor with ratio: heads and bytes account for both
 	layers      slice
 	heads       slice
 	chunk       int64 // contiguous: bytes a stamp covers; else 0

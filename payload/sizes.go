@@ -63,8 +63,7 @@ type group struct {
 
 func (g group) last() int { return g.layers[len(g.layers)-1] }
 
-// inOrder lists the groups of cells in the order in which they are complete: by their last
-// layer.
+// inOrder lists the groups of cells in the order of completion: by their last layer.
 func inOrder(cells []cell) []group {
 	var groups []group
 	for i, c := range cells {

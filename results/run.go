@@ -37,8 +37,8 @@ type Side struct {
 	Host       hostinfo.Host `json:"host"`
 	CPUSeconds *float64      `json:"cpu_seconds"` // of the process, in measured phases, counted as in CellCPU; null if unknown
 	Setup      Setup         `json:"setup"`
-	// CopyBytesPerSecond is the rate at which one core of the host copied memory just
-	// before the run.
+	// CopyBytesPerSecond is one core's rate of copying memory, measured just before the
+	// run.
 	CopyBytesPerSecond float64 `json:"copy_bytes_per_second"`
 }
 
@@ -196,8 +196,8 @@ type Transfers struct {
 	Count       int   `json:"count"`
 	Bytes       int64 `json:"bytes"`       // of each
 	Descriptors int   `json:"descriptors"` // of each
-	// Layers is the number of layers that an emulated prefill makes between two of these
-	// transfers becoming ready; 0 is 1.
+	// Layers is the number of layers that an emulated prefill makes for each of these
+	// transfers, after the transfer before it is ready; 0 is 1.
 	Layers int `json:"prefill_layers,omitempty"`
 }
 

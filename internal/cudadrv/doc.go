@@ -3,8 +3,8 @@
 // has only the calls that kvbench makes.
 //
 // The driver, libcuda.so.1, is loaded at run time. Building needs neither the CUDA toolkit
-// nor cgo, and without a driver Open returns ErrNoDriver. Builds for systems other than
-// Linux on amd64 and arm64, and builds with the tag static, return ErrNotBuilt.
+// nor cgo, and without a driver Open returns ErrNoDriver. In builds for systems other than
+// Linux on amd64 and arm64, and in builds with the tag static, Open returns ErrNotBuilt.
 //
 // A CUDA context belongs to an OS thread. Context.Do runs a function on a thread that is
 // bound to the context; long-lived work, such as the goroutine that feeds a stream, stays

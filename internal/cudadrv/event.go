@@ -9,8 +9,8 @@ import (
 // blockingSync makes a wait for the event sleep instead of spin (CU_EVENT_BLOCKING_SYNC).
 const blockingSync = 1
 
-// Event is a mark in a stream, with the time at which the device reached it. Only one
-// goroutine at a time may use it, inside Context.Do.
+// Event is a mark in a stream, with the time when the device reached it. Only one goroutine
+// at a time may use it, inside Context.Do.
 type Event struct {
 	caller
 	handle  uintptr

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// CopyRate returns the rate, in bytes a second, at which one core copies memory that is in
-// no cache: the ceiling of any transfer by copying. The first call measures for about 50
-// ms; later calls of the process return the same value.
+// CopyRate returns one core's rate, in bytes a second, of copying memory that is in no
+// cache: the ceiling of any transfer by copying. The first call measures for about 50 ms;
+// later calls of the process return the same value.
 func CopyRate() float64 { return copyRate() }
 
 var copyRate = sync.OnceValue(func() float64 {

@@ -46,8 +46,7 @@ func (t tree) noGPU() Fault {
 	return Fault{"no NVIDIA driver: /proc/driver/nvidia is absent", "where there is an NVIDIA GPU, install its driver; in a container: docker --gpus all"}
 }
 
-// nvidiaDriver extracts the version from "NVRM version: NVIDIA UNIX x86_64 Kernel Module
-// 535.104.05  Sat ...".
+// nvidiaDriver extracts the version from "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat ...".
 func (t tree) nvidiaDriver() string {
 	for _, word := range strings.Fields(t.value("NVRM version", "proc/driver/nvidia/version")) {
 		if word[0] >= '0' && word[0] <= '9' && strings.Contains(word, ".") {

@@ -29,13 +29,13 @@ type Device struct {
 	// BytesPerSecond is the line rate of a physical interface, one way. It is 0 for a
 	// virtual interface: the rates that these report are meaningless.
 	BytesPerSecond float64 `json:"bytes_per_second,omitempty"`
-	// ShapedBytesPerSecond is the rate to which this host's traffic control (tbf) shapes
-	// the interface's output; 0 without shaping.
+	// ShapedBytesPerSecond is the limit that this host's traffic control (tbf) sets on the
+	// interface's output; 0 without shaping.
 	ShapedBytesPerSecond float64 `json:"shaped_bytes_per_second,omitempty"`
 }
 
 // RealRate is the rate, in bytes a second, that the interface can reach: the lower of line
-// rate and shaped rate; 0 if neither is known.
+// rate and shaped rate; 0 if both are unknown.
 func (d Device) RealRate() float64 {
 	switch {
 	case d.ShapedBytesPerSecond == 0:

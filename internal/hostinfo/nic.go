@@ -117,7 +117,7 @@ func (p RDMAPort) overIPoIB(address net.HardwareAddr) bool {
 	return [8]byte(guid[8:]) == [8]byte(address[12:])
 }
 
-// sortNICs puts the interfaces by which data can leave the host first.
+// sortNICs puts the interfaces that lead out of the host first.
 func sortNICs(nics []NIC) {
 	rank := map[Class]int{Physical: 0, "": 1, Virtual: 2, Loopback: 3}
 	slices.SortFunc(nics, func(a, b NIC) int {

@@ -5,18 +5,17 @@ import (
 	"strings"
 )
 
-// PeerMemory is the means by which RDMA devices reach GPU memory: a module, or dma-buf,
+// PeerMemory lists the ways for RDMA devices to reach GPU memory: a module, or dma-buf,
 // which needs Linux 5.12 and NVIDIA's open kernel modules.
 type PeerMemory struct {
 	Modules    []string // loaded ones
 	OpenDriver bool     // NVIDIA's open kernel modules are loaded
 }
 
-// Possible reports whether there is such a means, as far as is visible from outside the
-// drivers.
+// Possible reports whether there is a way, as far as is visible from outside the drivers.
 func (p PeerMemory) Possible() bool { return len(p.Modules) > 0 || p.OpenDriver }
 
-// ReadPeerMemory reads this host's means.
+// ReadPeerMemory returns the ways of this host.
 func ReadPeerMemory() PeerMemory { return host.peerMemory() }
 
 func (t tree) peerMemory() PeerMemory {

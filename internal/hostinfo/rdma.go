@@ -36,7 +36,7 @@ type RDMAPort struct {
 	LinkLayer      string  // InfiniBand or Ethernet
 	BytesPerSecond float64 // of the link, one way; 0 for software, which reports meaningless rates
 	Lanes          string  // composition of the rate, such as 4X EDR
-	// MTU is the largest payload of a packet in bytes, if known. On Ethernet it follows
+	// MTU is the largest payload of a packet in bytes; 0 if unknown. On Ethernet it follows
 	// from the network interface's. InfiniBand's is not in sysfs.
 	MTU     int
 	LID     int // address given by the subnet manager; 0 on Ethernet
@@ -90,7 +90,7 @@ func (t tree) rdmaDevice(name string) RDMADevice {
 	for _, number := range at.names("ports") {
 		if n, err := strconv.Atoi(number); err == nil {
 			p := t.rdmaPort(name, n)
-			if d.Software { // its counters are its own, also on top of a bond
+			if d.Software { // it counts its own traffic only, also on top of a bond
 				p.BytesPerSecond, p.Lanes, p.Bonded = 0, "", false
 			}
 			d.Ports = append(d.Ports, p)
@@ -167,10 +167,11 @@ func (t tree) bonded(name string) bool {
 	})
 }
 
-// ownNetdevs returns the interfaces in a port's table that determine its MTU: those of the
-// same hardware device. VLANs and similar interfaces in the table are on top of these and
-// may have a smaller MTU, which does not apply to the port. A software device names its
-// interface. If no interface is of the same device, as with a bond, it returns all.
+// ownNetdevs returns the interfaces in a port's table that determine its MTU: the
+// interfaces of the same hardware device. VLANs and similar interfaces in the table are on
+// top of these and may have a smaller MTU, which does not apply to the port. A software
+// device names its interface. If no interface belongs to the same device, as with a bond,
+// it returns all.
 func (t tree) ownNetdevs(device string, p RDMAPort) []string {
 	if parent := t.word(rdmaClass, device, "parent"); parent != "" {
 		return []string{parent}

@@ -2,9 +2,9 @@
 // only the calls that this needs.
 //
 // The library, libnvidia-ml.so.1, comes with the driver and is loaded at run time, as
-// internal/cudadrv loads the driver: building needs neither NVIDIA's headers nor cgo.
-// Builds for systems other than Linux on amd64 and arm64, and builds with the tag static,
-// return ErrNotBuilt.
+// internal/cudadrv loads the driver: building needs neither NVIDIA's headers nor cgo. In
+// builds for systems other than Linux on amd64 and arm64, and in builds with the tag
+// static, Open returns ErrNotBuilt.
 //
 // Constants and structs follow nvml.h of API version 13. The package changes nothing: every
 // call reads.

@@ -163,8 +163,8 @@ func environment(dir string) []string {
 	return append(env, set...)
 }
 
-// Command runs this test binary again with the same double. The further variables tell the
-// package's TestMain the task.
+// Command runs this test binary again with the same double. The package's TestMain selects
+// the task by the further variables.
 func Command(more ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", "-test.run=^$")
 	cmd.Env = append(os.Environ(), more...)
