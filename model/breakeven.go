@@ -13,7 +13,7 @@ type Scenario struct {
 	ContextTokens int64
 	Transfers     Transfers // of the request
 	Path          Cost
-	// PrefillSeconds is prefill on its own node, undisturbed.
+	// PrefillSeconds is prefill on a separate node, undisturbed.
 	PrefillSeconds float64
 	// LeastPrefillSeconds is the prefill time at the peak arithmetic rate of its
 	// accelerators, a lower bound on PrefillSeconds; 0 if unknown.
@@ -25,7 +25,7 @@ type Scenario struct {
 	SavedShare   float64 // of PrefillSeconds, added to SavedSeconds: the part that grows with prefill
 	SavedKnown   bool
 	Overlap      bool // ship each layer as it is ready
-	// ArrivalsPerSecond of like requests on the same link; 0 leaves queueing out.
+	// ArrivalsPerSecond counts equal requests on the same link; 0 leaves queueing out.
 	ArrivalsPerSecond float64
 }
 
@@ -60,8 +60,8 @@ const (
 //
 //	net gain = (prefill before - prefill after) - exposed transfer
 //
-// (DistServe, OSDI '24, weighs the same two sides.) With arrivals, the mean FCFS
-// wait of the link adds to the exposed time.
+// (DistServe, OSDI '24, weighs the same two sides.) With arrivals, the mean FCFS wait of
+// the link adds to the exposed time.
 func (s Scenario) Outcome() Outcome {
 	o := Outcome{HidingBytesPerSecond: s.HidingBandwidth()}
 	o.TransferSeconds, o.ExposedSeconds, o.Queueing = s.exposed()
@@ -122,7 +122,7 @@ func (s Scenario) judge(o Outcome) Payoff {
 	return Costs
 }
 
-// Explain is the verdict of the scenario's outcome with its figures, for people.
+// Explain is the verdict of outcome o with its figures, for people.
 func (s Scenario) Explain(o Outcome) string {
 	switch o.Verdict {
 	case Unstable:

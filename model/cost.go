@@ -36,15 +36,15 @@ type Cost struct {
 	KneeRate  float64
 }
 
-// SpecCost is the cost that a data sheet promises: the link's goodput at mtu
-// (0: the kind's default), with alpha and gamma as given, zero when unknown.
+// SpecCost is the cost by the data sheet: the link's goodput at mtu (0: the kind's
+// default), with alpha and gamma as given, zero when unknown.
 func SpecCost(l Link, mtu int, f Framing, alphaSeconds, gammaSeconds float64) Cost {
 	goodput, _, _ := l.Goodput(mtu, f)
 	return Cost{AlphaSeconds: alphaSeconds, GammaSeconds: gammaSeconds, BytesPerSecond: goodput}
 }
 
-// Seconds is the time from posting the first of transfers to delivery of the
-// last. Without a transfer it is 0; with bytes and no bandwidth it is +Inf.
+// Seconds is the time from posting the first of transfers to delivery of the last. Without
+// a transfer it is 0; with bytes and no bandwidth it is +Inf.
 func (c Cost) Seconds(transfers, descriptors int, bytes int64) float64 {
 	if transfers <= 0 {
 		return 0

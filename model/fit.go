@@ -167,7 +167,7 @@ func newProblem(points []point, h shape) problem {
 // identify returns the unknowns that the points can separate, and a note for each other
 // one.
 func (p problem) identify() (active uint, notes []string, err error) {
-	const least = 6 // four unknowns and something left to check them with
+	const least = 6 // four unknowns and some points to check them with
 	if len(p.values) < least {
 		return 0, nil, fmt.Errorf("%w: %d combinations of transfers, descriptors and bytes, at least %d are needed; calibrate for longer", ErrTooFewPoints, len(p.values), least)
 	}
@@ -344,7 +344,8 @@ func inverse(i Interval) Interval {
 	return Interval{Value: over(i.Value), Low: over(i.High), High: over(i.Low)}
 }
 
-// sameSize is how far bytes may differ, as a share, to count as one size.
+// sameSize is the largest difference in bytes, as a share, between two sizes that count as
+// one.
 const sameSize = 0.05
 
 // foldsOf deals points to at most most folds. It leaves a size out whole, because the

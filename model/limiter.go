@@ -30,7 +30,7 @@ type Evidence struct {
 	Lanes                  int     // streams of all requests in flight, each with a thread at either end
 	Producer, Consumer     Processor
 	Retransmits, Segments  int64   // of the data connections
-	ReceiveWindowLimited   float64 // share of the busy time that the peer's window stopped the sender
+	ReceiveWindowLimited   float64 // share of the busy time that the sender was stopped by the peer's window
 	RegistrationSeconds    float64 // registration inside the timed path, a request
 	InFlight               float64 // requests on the path at a time, mean over the time with any
 	Transfers, Descriptors int     // of a request
@@ -73,7 +73,7 @@ const (
 const (
 	slowerDevice      = 0.9   // of the named link's rate
 	nearDevice        = 0.5   // of the device's rate
-	busyCPU           = 0.85  // of a core: the rest goes in waking up and in waiting for the other end
+	busyCPU           = 0.85  // of a core: the rest goes to wake-ups and waiting for the other end
 	manyRetransmits   = 0.001 // of segments: TCP's rate falls with 1/sqrt(loss)
 	windowShare       = 0.2   // of the busy time
 	queueingShare     = 1.25  // requests at a time, and their service over service alone

@@ -86,8 +86,8 @@ func ParseLink(s string) (Link, error) {
 	return Link{Name: rateName(rate), Kind: Ethernet, BytesPerSecond: rate}, nil
 }
 
-// OverRDMA is the link as RDMA sees it: Ethernet carries RoCEv2 instead of TCP.
-// Other kinds are unchanged.
+// OverRDMA is the link as used by RDMA: Ethernet carries RoCEv2 instead of TCP. Other kinds
+// are unchanged.
 func (l Link) OverRDMA() Link {
 	if l.Kind == Ethernet {
 		l.Kind = RoCE

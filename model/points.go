@@ -15,7 +15,7 @@ type Sample struct {
 	Seconds                float64
 }
 
-// point is the repetitions of one combination of transfers, descriptors and bytes.
+// point holds the repetitions of one combination of transfers, descriptors and bytes.
 type point struct {
 	transfers, descriptors int
 	bytes                  int64

@@ -16,7 +16,7 @@ type Attention struct {
 	Width  float64 // d_attn: query heads times head dimension, the mean of K's and V's
 	// Window is the most tokens that one token attends to; 0 is all before it.
 	Window int64
-	// Chunked layers attend to the current chunk of Window tokens alone.
+	// Chunked layers attend only to the current chunk of Window tokens.
 	Chunked bool
 }
 

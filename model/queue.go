@@ -2,7 +2,7 @@ package model
 
 import "math"
 
-// Load is requests that arrive at random (Poisson) at one shared link.
+// Load is a stream of requests that arrive at random (Poisson) at one shared link.
 type Load struct {
 	ArrivalsPerSecond float64
 	// ServiceSeconds is the mean time that a request alone occupies the link.

@@ -18,7 +18,7 @@ var overlaps = []float64{0, 0.25, 0.5, 0.75, 1}
 // rest there is nothing to overlap.
 func (p problem) bestShape(points []point, plain robust) (problem, robust) {
 	if plain.scale < 1e-9 {
-		return p, plain // nothing is left to explain
+		return p, plain // nothing left to explain
 	}
 	best, solution := p, plain
 	least := p.criterion(plain.coefficients, plain.scale)
@@ -67,7 +67,7 @@ func (p problem) criterion(x coefficients, scale float64) float64 {
 	return n*math.Log(loss/n) + unknowns*math.Log(n) + departures*bicGain
 }
 
-// innerSizes lists the distinct sizes with at least two further sizes on each side.
+// innerSizes lists the distinct sizes that have at least two sizes on each side.
 func innerSizes(points []point) []int64 {
 	var sizes []int64
 	for _, pt := range points { // in order of bytes

@@ -152,8 +152,8 @@ func (p problem) reweigh(scale float64, w workspace) coefficients {
 	return p.solve(w.seen, w.weights)
 }
 
-// resolve minimises the same loss for other values of the same points, from s
-// and at its scale: few steps, because the values moved by their noise only.
+// resolve minimises the same loss for other values of the same points, starting from s and
+// at its scale. Few steps suffice because the values moved by their noise only.
 func (p problem) resolve(s robust, values []float64, w workspace) coefficients {
 	p.values = values
 	for range 4 {

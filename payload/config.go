@@ -38,8 +38,8 @@ type reader struct {
 	family family
 	known  bool
 	count  int64 // layers
-	heads  int64 // query heads; 0 is unknown
-	hidden int64 // 0 is unknown
+	heads  int64 // query heads; 0 if unknown
+	hidden int64 // 0 if unknown
 	notes  []string
 	err    error
 }

@@ -81,7 +81,7 @@ func (f Format) kept(index int, n, held, B int64) (tokens, blocks int64) {
 	if f.code == codePDTrim && inRuns(f.trim, index) {
 		first, last = f.first, f.last
 	}
-	head := min(first, n) // tokens [oldest, head) and [tail, n)
+	head := min(first, n) // the layer keeps tokens [oldest, head) and [tail, n)
 	tail := max(n-last, oldest, 0)
 	if head >= tail {
 		return held, ceilDiv(n, B) - oldest/B
@@ -151,7 +151,7 @@ func kivi(l Layer, held, B int64) []segment {
 	packed := max(0, held-kiviResidual) / kiviGroup * kiviGroup
 	var parts []part
 	if d := int64(l.KDim); d > 0 {
-		parts = append(parts, part{unit: kiviGroup, bytes: kiviGroup/4*d + d*groupScale}) // a channel's codes lie together
+		parts = append(parts, part{unit: kiviGroup, bytes: kiviGroup/4*d + d*groupScale}) // the codes of a channel are stored together
 	}
 	if d := int64(l.VDim); d > 0 {
 		parts = append(parts, part{unit: 1, bytes: ceilDiv(d, 4) + ceilDiv(d, kiviGroup)*groupScale})

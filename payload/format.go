@@ -25,8 +25,8 @@ import (
 //	                                V: 32 elements of a token), inside; newest 128 tokens fp16
 //	spectrum:F       F of fp16      F is 0.25..1: tiers of fp16, int8 and int4 tokens, each a range
 //	                                with its scales inside, and a map of 2 bits a token and layer
-//	pdtrim:A/B/L     fp16           layers L ship only the first A and the last B tokens
-//	pdtrim:A/B/L/M   fp16           and layers M ship nothing
+//	pdtrim:A/B/L     fp16           layers L send only the first A and the last B tokens
+//	pdtrim:A/B/L/M   fp16           and layers M send nothing
 //	ratio:X          2X             an entropy coder's output; X is an input, not computed
 //
 // Vectors are rounded up to whole bytes and whole groups. Layers are ranges joined by

@@ -21,12 +21,12 @@ type Layer struct {
 	KVHeads    int   // heads that hold K and V; 1 for Latent, 0 for Linear and None
 	KDim       int   // elements of K a head and token; Latent: kv_lora_rank + qk_rope_head_dim
 	VDim       int   // elements of V a head and token; 0 for Latent
-	Window     int64 // tokens that Window and Chunked layers hold; 0 is unbounded
+	Window     int64 // limit on the tokens that Window and Chunked layers hold; 0 is unbounded
 	StateBytes int64 // fixed bytes a request
 	IndexBytes int64 // bytes a token, in every format, of a sparse-attention index key; Latent only
 }
 
-// Tokens returns how many of a request's n tokens the layer holds.
+// Tokens returns the number of a request's n tokens that the layer holds.
 func (l Layer) Tokens(n int64) int64 {
 	if l.Window > 0 && n > l.Window {
 		return l.Window
@@ -34,7 +34,7 @@ func (l Layer) Tokens(n int64) int64 {
 	return n
 }
 
-// Elements returns the elements of K and V together that one token takes.
+// Elements returns the elements of K and V together of one token.
 func (l Layer) Elements() int64 { return int64(l.KVHeads) * int64(l.KDim+l.VDim) }
 
 // Attention reports whether the layer holds a cache that grows with the tokens.
@@ -51,8 +51,8 @@ type Geometry struct {
 	HeadDim      int      // elements a query head
 	ValueDim     int      // elements of V a head after unfolding a latent; 0 if K and V are not latents
 	Index        Index    // of sparse attention
-	Parameters   float64  // active for one token, without embeddings; 0 is unknown
-	MaxContext   int64    // tokens the config allows; 0 is unknown
+	Parameters   float64  // active for one token, without embeddings; 0 if unknown
+	MaxContext   int64    // tokens the config allows; 0 if unknown
 	MTPLayers    int      // multi-token prediction layers beside Layers
 	Notes        []string // assumptions and omissions, with the reason
 }

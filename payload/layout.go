@@ -44,7 +44,7 @@ func (y Layout) Validate() error {
 	return nil
 }
 
-// breaks returns how many of n blocks do not follow their predecessor.
+// breaks returns the number of n blocks that do not follow their predecessor.
 func (y Layout) breaks(n int64) int64 {
 	if !y.Paged || n < 2 {
 		return 0

@@ -26,7 +26,7 @@ type Plan struct {
 	SourceBytes int64 // size of the source's image
 	DestBytes   int64 // size of the destination's image
 	Transfers   []Transfer
-	Bytes       int64 // moved; at most the size of either image
+	Bytes       int64 // moved by all transfers; at most the size of either image
 	Descriptors int   // pieces of all transfers
 }
 

@@ -32,8 +32,9 @@ func cut(source, dest span) slice {
 	}
 }
 
-// headsOf returns the heads that one of tp ranks holds: an equal share, or one
-// head on tp/heads ranks each (Megatron-LM's and vLLM's rule).
+// headsOf returns the heads of one of tp ranks: an equal share, or, if there are fewer
+// heads than ranks, one head on each group of tp/heads ranks (Megatron-LM's and vLLM's
+// rule).
 func headsOf(heads, tp, rank int64) span {
 	if tp <= heads {
 		share := heads / tp
@@ -78,6 +79,6 @@ func count(from, to int64) []int64 {
 // stage also runs the output head).
 func stage(layers, pp, s int64) span {
 	share, over := layers/pp, layers%pp
-	extra := func(i int64) int64 { return min(max(i-(pp-1-over), 0), over) } // stages before i that have one more
+	extra := func(i int64) int64 { return min(max(i-(pp-1-over), 0), over) } // stages before i that have an extra layer
 	return span{s*share + extra(s), (s+1)*share + extra(s+1)}
 }

@@ -22,7 +22,7 @@ func (s Spec) Sizes(prefillRank, decodeRank int) ([]TransferSize, error) {
 	}
 	r := s.resolved()
 	cells := r.cells(prefillRank/r.TP, decodeRank/r.TPDecode)
-	each := make([]TransferSize, len(cells)) // a cell's transfers are alike
+	each := make([]TransferSize, len(cells)) // all transfers of a cell are alike
 	for i, c := range cells {
 		for _, p := range c.pools(r, prefillRank%r.TP, decodeRank%r.TPDecode) {
 			each[i].Bytes += p.bytes()

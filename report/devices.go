@@ -11,16 +11,16 @@ import (
 	"kvbench/transport"
 )
 
-// TransportState is what a transport of the build says of itself on this host.
+// TransportState is the state of a transport of this build on this host.
 type TransportState struct {
 	Name         string
 	Capabilities transport.Capabilities
-	Err          error // why it cannot be used; nil where it can
+	Err          error // the reason if it cannot be used, else nil
 	Lanes        []transport.Lane
 }
 
-// Label is the name, with the memory where several transports of the name have
-// different ones.
+// Label is the name, followed by the memory if that is not host memory and differs from the
+// name.
 func (t TransportState) Label() string {
 	can := t.Capabilities.Memory
 	if slices.Contains(can, transport.HostMemory) || len(can) == 0 || string(can[0]) == t.Name {
@@ -29,40 +29,40 @@ func (t TransportState) Label() string {
 	return fmt.Sprintf("%s (%s memory)", t.Name, can[0])
 }
 
-// CUDAState is what the CUDA driver shows to this process.
+// CUDAState is the CUDA driver's view for this process.
 type CUDAState struct {
 	Devices []CUDADevice
 	Links   []GPULink
 	Version string // the newest CUDA that the driver supports
-	Err     error  // why there is no device; nil where there is one, or nobody asked
+	Err     error  // the reason if there is no device; nil if there is one, or if the driver was not queried
 }
 
-// CUDADevice is a GPU as the CUDA driver numbers it.
+// CUDADevice is a GPU in the CUDA driver's numbering.
 type CUDADevice struct {
-	Ordinal     int // as --gpu-device and --memory cuda:N count
+	Ordinal     int // as counted by --gpu-device and --memory cuda:N
 	Name        string
 	MemoryBytes int64
 	PCIAddress  string
 	UUID        string
 }
 
-// GPULink is what joins two devices.
+// GPULink is the link between two devices.
 type GPULink struct {
 	Ordinal, Peer int
-	Link          string // such as "NVLink 4 x18 through NVSwitch"; empty where it is unknown
-	Err           error  // why it is unknown
+	Link          string // such as "NVLink 4 x18 through NVSwitch"; empty if unknown
+	Err           error  // the reason if Link is unknown
 }
 
-// DevicesView is what `kvbench devices` shows: what a host has, and which transports
-// and lanes can use it.
+// DevicesView is the output of `kvbench devices`: a host's devices and limits, and the
+// transports and lanes that can use them.
 type DevicesView struct {
 	Inventory  hostinfo.Inventory
 	CUDA       CUDAState
 	Transports []TransportState
 }
 
-// Table has all of it for programs: a row a thing, of the kind that its first key
-// names. A row has the keys of its kind only; CSV has the columns of all kinds.
+// Table holds all data for programs: a row for each item, with its kind in the first key. A
+// row has only the keys of its kind; CSV has the columns of all kinds.
 func (v DevicesView) Table() Table {
 	sections := v.sections()
 	var t Table
@@ -89,7 +89,7 @@ func (v DevicesView) Table() Table {
 	return t
 }
 
-// keysOf lists the keys of all kinds, each once: the kind first, what is wrong last.
+// keysOf lists the keys of all kinds, each once: the kind first, the faults last.
 func keysOf(sections []section) []string {
 	first, last := []string{"kind"}, []string{"reason", "mend"}
 	for _, s := range sections {
@@ -102,7 +102,7 @@ func keysOf(sections []section) []string {
 	return append(first, last...)
 }
 
-// WriteText prints a short table for each kind, and under it what cannot be used.
+// WriteText prints a short table for each kind, followed by the faults of its items.
 func (v DevicesView) WriteText(w io.Writer) error {
 	var b bytes.Buffer
 	for _, s := range v.sections() {
@@ -120,7 +120,7 @@ func (v DevicesView) WriteText(w io.Writer) error {
 	return err
 }
 
-// sections are the kinds in the order in which they are shown.
+// sections are the kinds in the order of display.
 func (v DevicesView) sections() []section {
 	i := v.Inventory
 	ports := portsOf(i.RDMA)
@@ -140,7 +140,7 @@ func (v DevicesView) sections() []section {
 	}
 }
 
-// cuda lists what the CUDA driver shows, or says why there is nothing.
+// cuda lists the CUDA driver's devices, or gives the reason for an empty list.
 func (v DevicesView) cuda() section {
 	var rows []cudaRow
 	for _, d := range v.CUDA.Devices {
@@ -154,7 +154,7 @@ func (v DevicesView) cuda() section {
 	return s
 }
 
-// links lists what joins the devices, and says once why a link is unknown.
+// links lists the links between devices, and each reason for an unknown link once.
 func (v DevicesView) links() section {
 	s := newSection("gpu_link", "Links between CUDA devices", v.CUDA.Links, gpuLinkColumns, nil)
 	for _, l := range v.CUDA.Links {
@@ -168,8 +168,8 @@ func (v DevicesView) links() section {
 	return s.optional()
 }
 
-// section is one kind: its rows, and the sentences under them. Without a kind it
-// is for people only, without a title for programs only.
+// section is one kind: its rows, and the sentences under them. Without a kind it is for
+// people only, without a title for programs only.
 type section struct {
 	kind, title string
 	columns     []Column
@@ -177,13 +177,14 @@ type section struct {
 	faults      []string
 }
 
-// column is a column of a kind and how a thing of that kind fills it.
+// column is a column of a kind, with the function that fills it from an item.
 type column[T any] struct {
 	key, head string
 	cell      func(T) Cell
 }
 
-// newSection makes a row of each thing. fault, where there is one, names a thing and says what is wrong with it.
+// newSection makes a row of each thing. fault, if not nil, returns a thing's name and
+// fault.
 func newSection[T any](kind, title string, things []T, columns []column[T], fault func(T) (string, hostinfo.Fault)) section {
 	s := section{kind: kind, title: title}
 	for _, c := range columns {
@@ -202,7 +203,7 @@ func newSection[T any](kind, title string, things []T, columns []column[T], faul
 	return s
 }
 
-// sentences says of a thing that has a fault what it is and how to mend it.
+// sentences describes a fault and its fix; it is empty without a fault.
 func sentences(name string, f hostinfo.Fault) []string {
 	if f.Reason == "" {
 		return nil
@@ -214,7 +215,7 @@ func sentences(name string, f hostinfo.Fault) []string {
 	return lines
 }
 
-// lacking adds why there is nothing of the kind that a section is about.
+// lacking adds the reason for the absence of a section's kind.
 func (s section) lacking(missing []hostinfo.Missing, name string) section {
 	for _, m := range missing {
 		if m.Name == name {
@@ -224,7 +225,7 @@ func (s section) lacking(missing []hostinfo.Missing, name string) section {
 	return s
 }
 
-// optional leaves a section out of the text where it has no rows.
+// optional omits a section from the text if it has no rows.
 func (s section) optional() section {
 	if len(s.rows) == 0 {
 		s.title = ""
@@ -249,7 +250,7 @@ func (s section) writeText(w *bytes.Buffer) error {
 	return nil
 }
 
-// shown leaves out of the text the columns in which no row has anything.
+// shown omits columns that are empty in every row of the text.
 func (s section) shown() []Column {
 	columns := slices.Clone(s.columns)
 	for i := range columns {

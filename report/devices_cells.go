@@ -9,7 +9,7 @@ import (
 	"kvbench/internal/units"
 )
 
-// The cells of facts that may be unknown: null for programs, - for people.
+// Cells of facts that may be unknown: null for programs, - for people.
 
 func word(s string) Cell {
 	if s == "" {
@@ -18,7 +18,7 @@ func word(s string) Cell {
 	return Cell{s, s}
 }
 
-// words is a list, which is empty rather than null.
+// words is a list; an empty list is [], not null.
 func words(s []string) Cell {
 	return Cell{append([]string{}, s...), word(strings.Join(s, " ")).Text}
 }

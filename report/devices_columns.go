@@ -43,7 +43,7 @@ var gpuColumns = []column[hostinfo.GPU]{
 	{"uuid", "", func(g hostinfo.GPU) Cell { return word(g.UUID) }},
 }
 
-// cudaRow is a device with the driver that shows it.
+// cudaRow is a device with the version of its driver.
 type cudaRow struct {
 	CUDADevice
 	version string
@@ -97,7 +97,7 @@ var transportColumns = []column[TransportState]{
 	{"reason", "", func(t TransportState) Cell { _, f := transportFault(t); return word(f.Reason) }},
 }
 
-// transportFault has the reason and the mend in one, as Probe gives them.
+// transportFault holds the reason and the remedy in one string, as returned by Probe.
 func transportFault(t TransportState) (string, hostinfo.Fault) {
 	if t.Err == nil {
 		return t.Label(), hostinfo.Fault{}
@@ -144,8 +144,7 @@ var missingColumns = []column[hostinfo.Missing]{
 	{"mend", "", func(m hostinfo.Missing) Cell { return word(m.Mend) }},
 }
 
-// hardwareOf says whether what an RDMA lane promises is done in hardware; other
-// lanes promise none.
+// hardwareOf describes whether an RDMA lane runs in hardware; for other lanes it is a dash.
 func hardwareOf(l lane) string {
 	switch {
 	case !l.RDMA:

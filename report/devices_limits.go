@@ -9,13 +9,13 @@ import (
 	"kvbench/internal/units"
 )
 
-// limit is one line of the limits: its name for programs and for people, what it is
-// in words, and the numbers that it has.
+// limit is one line of the limits: its name for programs and for people, its description,
+// and its numbers.
 type limit struct {
 	key, name, text string
 	numbers         map[string]any // by key; nil is no limit
 	judged          bool           // it can be too low
-	why             hostinfo.Fault // why it is
+	why             hostinfo.Fault // the reason, if it is
 }
 
 func (l limit) fault() (string, hostinfo.Fault) { return l.name, l.why }
@@ -48,7 +48,8 @@ var limitColumns = []column[limit]{
 	{"mend", "", func(l limit) Cell { return word(l.why.Mend) }},
 }
 
-// limitsOf makes a line of each limit that is known. missing may hold why there is no peer memory.
+// limitsOf makes a line of each available limit. missing may hold the reason for the
+// absence of peer memory.
 func limitsOf(l hostinfo.Limits, missing []hostinfo.Missing) (lines []limit) {
 	if m := l.Memlock; m != nil {
 		lines = append(lines, memlockLimit(*m))
@@ -89,7 +90,8 @@ func memlockLimit(m hostinfo.Memlock) limit {
 	return limit{key: "memlock", name: "locked memory", text: text, numbers: numbers, judged: true, why: m.Fault}
 }
 
-// peerMemoryLimit says how RDMA devices reach GPU memory; there is nothing to say without GPUs.
+// peerMemoryLimit is the line on RDMA devices' access to GPU memory; there is none without
+// GPUs.
 func peerMemoryLimit(p hostinfo.PeerMemory, missing []hostinfo.Missing) []limit {
 	l := limit{key: "peer_memory", name: "RDMA to GPU memory", judged: true, text: strings.Join(ways(p), ", ")}
 	for _, m := range missing {

@@ -10,8 +10,8 @@ import (
 	"kvbench/internal/units"
 )
 
-// port is a port of an RDMA device with the device. A device without ports has a
-// row with port 0.
+// port is a port of an RDMA device, with the device. A device without ports has a row with
+// port 0.
 type port struct {
 	device hostinfo.RDMADevice
 	hostinfo.RDMAPort
@@ -30,7 +30,7 @@ func portsOf(devices []hostinfo.RDMADevice) (ports []port) {
 	return ports
 }
 
-// name is the port as UCX and --device write it.
+// name is the port in the notation of UCX and --device.
 func (p port) name() string {
 	if p.Number == 0 {
 		return p.device.Name
@@ -38,7 +38,7 @@ func (p port) name() string {
 	return fmt.Sprintf("%s:%d", p.device.Name, p.Number)
 }
 
-// fault is the device's, or else the port's.
+// fault is the device's fault, or else the port's.
 func (p port) fault() (string, hostinfo.Fault) {
 	if p.device.Fault.Reason != "" {
 		return p.name(), p.device.Fault
@@ -133,7 +133,7 @@ func counted(counts map[string]uint64, name string, format func(int64) string) C
 	return word(format(int64(n)))
 }
 
-// packets takes the port's own count, or the one of the software device.
+// packets prefers the port's count and falls back to the software device's.
 func packets(c hostinfo.PortCounters, name, software string) Cell {
 	if n, ok := c.Port[name]; ok {
 		return word(strconv.FormatUint(n, 10))
@@ -141,8 +141,8 @@ func packets(c hostinfo.PortCounters, name, software string) Cell {
 	return counted(c.Hardware, software, func(n int64) string { return strconv.FormatInt(n, 10) })
 }
 
-// troubling are the counters that stay 0 on a path without loss or errors: of the port
-// (InfiniBand specification), of mlx5, and of rxe.
+// troubling are the counters that stay 0 on a path without loss or errors, from the port
+// (InfiniBand specification), mlx5, and rxe.
 var troubling = []string{
 	"symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors", "port_xmit_discards", "local_link_integrity_errors", "excessive_buffer_overrun_errors",
 	"packet_seq_err", "out_of_sequence", "duplicate_request", "implied_nak_seq_err", "local_ack_timeout_err", "rnr_nak_retry_err", "out_of_buffer", "roce_adp_retrans", "roce_adp_retrans_to",

@@ -10,9 +10,9 @@ import (
 	"kvbench/results"
 )
 
-// Run is the table of a run: a row a cell. Programs get every column; people get, of
-// the predictions, what the verdict is about: the service time or, under an emulated
-// prefill, the exposed time.
+// Run returns the table of a run, a row for each cell. Programs get every column. Of the
+// predictions, people get those that the verdict judges: the service time or, under an
+// emulated prefill, the exposed time.
 func Run(r *results.Run) Table {
 	t := Table{Columns: []Column{
 		{"context_tokens", "context"},
@@ -114,7 +114,7 @@ func predictionCells(p *results.Prediction) (seconds, ratio Cell) {
 		return Cell{nil, "-"}, Cell{nil, "-"}
 	}
 	seconds = Cell{p.Seconds, units.Seconds(p.Seconds)}
-	if p.Ratio == 0 { // of a run that ended before anything was measured
+	if p.Ratio == 0 { // the run ended before it measured anything
 		return seconds, Cell{nil, "-"}
 	}
 	return seconds, Cell{p.Ratio, fmt.Sprintf("%.3f", p.Ratio)}
@@ -158,8 +158,7 @@ func fitNotes(f *results.Fit) (notes []string) {
 	return notes
 }
 
-// fitCaveats say, for the contexts that each is about, why not to lean on what the fit
-// predicts.
+// fitCaveats are the reasons not to trust the fit's predictions, each with its contexts.
 func fitCaveats(cells []results.Cell) (notes []string) {
 	var caveats []string
 	contexts := make(map[string][]string)
@@ -216,7 +215,7 @@ func FitText(f *results.Fit) string {
 		estimateText(f.Alpha, units.Seconds), estimateText(f.Beta, units.Seconds), estimateText(f.Gamma, units.Seconds), estimateText(f.Bandwidth, units.Rate))
 }
 
-// estimateText is a value with its 95 % interval, of which either bound may be open.
+// estimateText is a value with its 95 % interval. Either bound may be open.
 func estimateText(e results.Estimate, format func(float64) string) string {
 	switch {
 	case e.Low != nil && e.High != nil:
@@ -248,14 +247,14 @@ func loadText(l *results.Load) string {
 	if l.ResponseFCFSSeconds != nil && l.ResponsePSSeconds != nil {
 		theory = fmt.Sprintf("theory %s (FCFS) and %s (fair sharing)", units.Seconds(*l.ResponseFCFSSeconds), units.Seconds(*l.ResponsePSSeconds))
 	}
-	if l.Growth > 0 { // 0: too few requests to tell
+	if l.Growth > 0 { // 0: too few requests for a ratio
 		theory += fmt.Sprintf("; last third over first %.2f", l.Growth)
 	}
 	return fmt.Sprintf("%.4g arrivals/s (%s), utilization %.3f: mean response %s, %s; %s",
 		l.ArrivalsPerSecond, l.Arrivals, l.Utilization, units.Seconds(l.ResponseMeanSeconds), theory, l.Note)
 }
 
-// pathText names what carried the data, and what stood in for what its name promises.
+// pathText names the carrier of the data and, if it is emulated or staged, the substitute.
 func pathText(t results.Transport) string {
 	text := t.Lane
 	if t.Protocol != "" {

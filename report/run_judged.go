@@ -7,7 +7,8 @@ import (
 	"kvbench/results"
 )
 
-// judgedColumns are those in which people see what a run's cells are held against.
+// judgedColumns selects the columns of the predictions that the cells of a run are judged
+// against.
 type judgedColumns struct {
 	overlap bool // the exposed time is judged
 	both    bool // against spec and fit, side by side
@@ -22,7 +23,7 @@ func judgedOf(r *results.Run) (j judgedColumns) {
 	return j
 }
 
-// judged are the predictions that a cell's verdict is about.
+// judged returns the predictions that a cell's verdict uses.
 func judged(c results.Cell) (spec, fit *results.Prediction) {
 	if c.Overlap != nil {
 		return c.Overlap.Spec, c.Overlap.Fit
@@ -56,7 +57,7 @@ func (j judgedColumns) cells(c results.Cell) (cells []Cell) {
 	return cells
 }
 
-// exposedCell is the median of the exposed times; a dash where nothing was measured.
+// exposedCell is the median of the exposed times; a dash if nothing was measured.
 func exposedCell(o *results.Overlap) Cell {
 	if o == nil || o.Exposed50.Value == 0 {
 		return Cell{nil, "-"}

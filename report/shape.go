@@ -18,15 +18,15 @@ type ShapeRow struct {
 	Shape payload.Shape
 }
 
-// ShapeView is what `kvbench shape` shows: one model, at several contexts and
-// formats, and the rank pair whose descriptors are counted.
+// ShapeView is the output of `kvbench shape`: one model, at several contexts and formats,
+// and the rank pair for the descriptor count.
 type ShapeView struct {
 	Rows            []ShapeRow
 	Prefill, Decode int
 }
 
-// Tables are the sizes, which hold everything that a program wants, and for
-// people the layers by kind and the rank pairs.
+// Tables returns the sizes, which hold all data for programs, and, for people, the layers
+// by kind and the rank pairs.
 func (v ShapeView) Tables() []Table {
 	return []Table{v.sizes(), v.kinds(), v.pairs()}
 }
@@ -74,7 +74,7 @@ func (v ShapeView) sizes() Table {
 	return t
 }
 
-// kinds lists the layers by geometry; their sizes are those of the last row.
+// kinds lists the layers by geometry, with the sizes of the last row.
 func (v ShapeView) kinds() Table {
 	t := Table{Columns: []Column{
 		{"", "layers"}, {"", "count"}, {"", "KV heads"}, {"", "K + V"}, {"", "holds tokens"}, {"", "bytes a token"}, {"", "state"}, {"", "KV cache"},
@@ -102,7 +102,7 @@ func (v ShapeView) kinds() Table {
 	return t
 }
 
-// pairs groups the rank pairs of the last row that move equally much.
+// pairs groups the rank pairs of the last row by their equal sizes.
 func (v ShapeView) pairs() Table {
 	t := Table{Columns: []Column{{"", "rank pairs"}, {"", "pairs"}, {"", "each moves"}, {"", "descriptors"}}}
 	last := v.Rows[len(v.Rows)-1]

@@ -9,8 +9,8 @@ import (
 	"kvbench/transport"
 )
 
-// stagingNotes say what each stage of a staged path carried, in the direction of the
-// data; none for other paths.
+// stagingNotes list the rate of each stage of a staged path, in the direction of the data;
+// there are none for other paths.
 func stagingNotes(t results.Transport) []string {
 	here, there := t.Staging, t.Consumer.Staging
 	if here == nil || there == nil {

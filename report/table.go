@@ -1,5 +1,5 @@
-// Package report turns records and predictions into what people and programs
-// read: aligned text with scaled units, JSON rows and CSV with units in the keys.
+// Package report formats records and predictions for people and programs: aligned text with
+// scaled units, JSON rows, and CSV with units in the keys.
 package report
 
 import (
@@ -34,12 +34,12 @@ func ParseFormat(s string) (Format, error) {
 
 // Column is one column of a table.
 type Column struct {
-	Key  string // in JSON and CSV, with its unit; empty leaves it out there
-	Head string // in text; empty leaves it out there
+	Key  string // in JSON and CSV, with its unit; empty omits the column there
+	Head string // in text; empty omits the column there
 }
 
-// Cell is one value: Value for programs (nil is null in JSON, Absent leaves the
-// key out), Text for people.
+// Cell is one value: Value for programs (nil is null in JSON, Absent omits the key), Text
+// for people.
 type Cell struct {
 	Value any
 	Text  string
@@ -47,7 +47,7 @@ type Cell struct {
 
 type absent struct{}
 
-// Absent is the value of a key that a JSON row does not have.
+// Absent is the value of a key that a JSON row omits.
 var Absent = absent{}
 
 // Table is rows under columns.
@@ -55,7 +55,7 @@ type Table struct {
 	Columns []Column
 	Rows    [][]Cell
 	Notes   []string // lines under the text table, and beside the rows of JSON
-	Left    bool     // text stands at the left of its column: for words rather than numbers
+	Left    bool     // align the text left: for words rather than numbers
 }
 
 // Write prints the table.
@@ -99,7 +99,7 @@ func (t Table) writeText(w io.Writer) error {
 	return err
 }
 
-// printable takes control characters out of what may come from a file.
+// printable replaces control characters, since text may come from a file.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

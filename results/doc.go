@@ -1,4 +1,4 @@
-// Package results is the record of a run: its JSON schema, its latency
-// histograms, and how it is written and read back. It knows nothing of how a
-// run is made; bench fills it in and report prints it.
+// Package results holds the record of a run: its JSON schema, its latency histograms, and
+// the code that writes it and reads it back. It does not depend on the code that makes a
+// run; bench fills the record and report prints it.
 package results

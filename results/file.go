@@ -12,21 +12,22 @@ import (
 	"path/filepath"
 )
 
-// ErrRecord is returned when a file is not a run record that can be read.
+// ErrRecord is returned when a file is not a readable run record.
 var ErrRecord = errors.New("not a kvbench run record")
 
-// maxRecord bounds what Read takes: a record of a thousand cells is far smaller.
+// maxRecord bounds the bytes that Decode reads. A record of a thousand cells is far
+// smaller.
 const maxRecord = 256 << 20
 
-// File is a place for a record that has been tried: that it can be written is
-// known before the run, not after it.
+// File is a place for a record. Create has tested that it is writable, so an unwritable
+// path fails before the run, not after it.
 type File struct {
 	path string      // with symbolic links followed
-	mode fs.FileMode // of the file that is there, or that a new one gets
+	mode fs.FileMode // of the existing file; 0 for a new file
 }
 
-// Create checks that a record can be written to path, without touching what is
-// there. Only a regular file, or a new one, can hold a record.
+// Create checks that a record can be written to path, and leaves an existing file
+// unchanged. Only a regular file, or a new one, can hold a record.
 func Create(path string) (*File, error) {
 	f := &File{path: path}
 	if target, err := filepath.EvalSymlinks(path); err == nil {
@@ -60,12 +61,11 @@ func isLink(path string) bool {
 	return err == nil
 }
 
-// temporary makes a new file beside the record's place, with the mode that the
-// record is to have.
+// temporary makes a new file beside the record's place, with the record's mode.
 func (f *File) temporary() (*os.File, error) {
-	// A process number would not do: in containers most are 1.
+	// The name is random, because a process number is 1 in most containers.
 	name := fmt.Sprintf(".%s.%s.tmp", filepath.Base(f.path), rand.Text()[:10])
-	// The process's umask applies, as it does to any file that a program makes.
+	// The process's umask applies, as for any new file.
 	t, err := os.OpenFile(filepath.Join(filepath.Dir(f.path), name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil || f.mode == 0 {
 		return t, err
@@ -78,8 +78,8 @@ func (f *File) temporary() (*os.File, error) {
 	return t, nil
 }
 
-// Write stores the record: the whole of it or, on an error, none, so that a
-// reader never sees half a record.
+// Write stores the whole record or, on an error, none of it, so that a reader never sees
+// half a record.
 func (f *File) Write(r *Run) error {
 	b, err := Encode(r)
 	if err != nil {
@@ -88,7 +88,7 @@ func (f *File) Write(r *Run) error {
 	return f.replace(b)
 }
 
-// replace puts b in the file's place at once.
+// replace puts b in the file's place atomically.
 func (f *File) replace(b []byte) (err error) {
 	t, err := f.temporary()
 	if err != nil {
@@ -125,7 +125,8 @@ func Encode(r *Run) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Decode reads a record and checks that it is one.
+// Decode reads a record and checks its schema and sizes. It returns ErrRecord, wrapped, if
+// they are invalid.
 func Decode(r io.Reader) (*Run, error) {
 	b, err := io.ReadAll(io.LimitReader(r, maxRecord+1))
 	if err != nil {

@@ -14,12 +14,12 @@ const (
 	digits    = 3
 )
 
-// Histogram counts durations from 1 ns to 1 h with three significant digits.
-// It is not safe for concurrent use: each worker has its own, and they are
-// merged afterwards. Recording allocates nothing.
+// Histogram counts durations from 1 ns to 1 h with three significant digits. It is not safe
+// for concurrent use: each worker records into a separate one, and they are merged
+// afterwards. Recording allocates nothing.
 type Histogram struct {
 	h *hdr.Histogram
-	// max is kept apart: the histogram's own is rounded up to its bucket.
+	// max is stored separately: the library's maximum is rounded up to its bucket.
 	max time.Duration
 }
 
@@ -28,19 +28,19 @@ func NewHistogram() *Histogram { return &Histogram{h: hdr.New(lowestNs, highestN
 
 // Record counts one duration. Longer than an hour counts as an hour.
 func (h *Histogram) Record(d time.Duration) {
-	// Inside the range by construction, so there is no error to look at.
+	// The value is always in range, so RecordValue cannot fail.
 	_ = h.h.RecordValue(inRange(d))
 	h.max = max(h.max, d)
 }
 
-// inRange is what a duration is counted as.
+// inRange is the duration limited to the histogram's range, in ns.
 func inRange(d time.Duration) int64 { return min(max(int64(d), lowestNs), highestNs) }
 
-// Count returns how many durations were recorded.
+// Count returns the number of recorded durations.
 func (h *Histogram) Count() int64 { return h.h.TotalCount() }
 
-// Quantile returns the q-quantile, q in 0..1, as the upper end of its bucket, but no more
-// than the maximum; 0 of an empty histogram.
+// Quantile returns the q-quantile, q in 0..1, as the upper end of its bucket, but at most
+// the maximum. It is 0 for an empty histogram.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	if h.Count() == 0 {
 		return 0
@@ -48,11 +48,11 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	return time.Duration(min(h.h.ValueAtQuantile(100*q), inRange(h.max)))
 }
 
-// mean is in ns, of the middles of the buckets, but no more than the maximum.
+// mean is the mean of the bucket middles in ns, but at most the maximum.
 func (h *Histogram) mean() float64 { return min(h.h.Mean(), float64(inRange(h.max))) }
 
-// Moments returns the mean in seconds and the mean of the square in s²; zeros of an
-// empty histogram.
+// Moments returns the mean in seconds and the mean of the square in s²; zeros for an empty
+// histogram.
 func (h *Histogram) Moments() (mean, square float64) {
 	if h.Count() == 0 {
 		return 0, 0
@@ -62,12 +62,13 @@ func (h *Histogram) Moments() (mean, square float64) {
 	return mean, mean*mean + deviation*deviation
 }
 
-// Smallest returns the rank-th smallest duration, counted from 1; 0 of an empty histogram.
+// Smallest returns the rank-th smallest duration, counted from 1; 0 for an empty histogram.
 func (h *Histogram) Smallest(rank int64) time.Duration {
 	if h.Count() == 0 {
 		return 0
 	}
-	// The histogram rounds 100·q·count half up to a rank: a quarter keeps clear of it.
+	// The histogram rounds 100·q·count half up to a rank; a quarter stays clear of the
+	// rounding.
 	return h.Quantile((float64(rank) - 0.25) / float64(h.Count()))
 }
 
@@ -77,14 +78,14 @@ func (h *Histogram) Merge(o *Histogram) {
 	h.max = max(h.max, o.max)
 }
 
-// Reset forgets all counts.
+// Reset clears all counts.
 func (h *Histogram) Reset() {
 	h.h.Reset()
 	h.max = 0
 }
 
-// Latency is a histogram as it stands in a result. A quantile is null where too
-// few samples stand behind it: p90 needs 10, p99 100 and p99.9 1000.
+// Latency is a histogram in a result. A quantile is null if there are too few samples: p90
+// needs 10, p99 100 and p99.9 1000.
 type Latency struct {
 	Count  int64   `json:"count"`
 	MeanNs float64 `json:"mean_ns"`
@@ -97,7 +98,7 @@ type Latency struct {
 	HDR string `json:"hdr"`
 }
 
-// Latency returns what a result holds of the histogram.
+// Latency returns the histogram in its form for a result.
 func (h *Histogram) Latency() (Latency, error) {
 	encoded, err := h.h.Encode(hdr.V2CompressedEncodingCookieBase)
 	if err != nil {
@@ -120,7 +121,7 @@ func (h *Histogram) Latency() (Latency, error) {
 	return l, nil
 }
 
-// Histogram returns the histogram that a result holds.
+// Histogram decodes the result's histogram.
 func (l Latency) Histogram() (*Histogram, error) {
 	if l.HDR == "" {
 		return nil, fmt.Errorf("read histogram: it is empty")
@@ -138,7 +139,8 @@ func (l Latency) Histogram() (*Histogram, error) {
 	return &Histogram{h: h, max: time.Duration(l.MaxNs)}, nil
 }
 
-// MarshalJSON lets a histogram travel between the two sides of a run.
+// MarshalJSON encodes the histogram as a Latency, to send it between the two sides of a
+// run.
 func (h *Histogram) MarshalJSON() ([]byte, error) {
 	l, err := h.Latency()
 	if err != nil {
@@ -147,7 +149,7 @@ func (h *Histogram) MarshalJSON() ([]byte, error) {
 	return json.Marshal(l)
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON decodes MarshalJSON's output.
 func (h *Histogram) UnmarshalJSON(b []byte) error {
 	var l Latency
 	if err := json.Unmarshal(b, &l); err != nil {

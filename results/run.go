@@ -6,18 +6,18 @@ import (
 	"kvbench/transport"
 )
 
-// Schema names the form of a run record. A change that breaks readers changes it.
+// Schema names the form of a run record. A change that breaks readers must change it.
 const Schema = "kvbench.run/1"
 
-// Run is the record of one run. Times are nanoseconds or seconds, sizes bytes,
-// rates bytes a second, as each key says.
+// Run is the record of one run. Times are nanoseconds or seconds, sizes bytes, rates bytes
+// a second, according to the suffix of each key.
 type Run struct {
 	Schema  string `json:"schema"`
 	Version string `json:"version"` // of kvbench
 	ID      string `json:"id"`
 	Started string `json:"started"` // RFC 3339, producer's clock
-	// Complete is false for a run that ended early; Incomplete then says why, and
-	// the cells hold what was measured until then.
+	// Complete is false for a run that ended early. Incomplete is then the reason, and the
+	// cells hold the measurements until then.
 	Complete   bool   `json:"complete"`
 	Incomplete string `json:"incomplete,omitempty"`
 
@@ -25,23 +25,24 @@ type Run struct {
 	Producer  Side              `json:"producer"`
 	Consumer  Side              `json:"consumer"`
 	Transport Transport         `json:"transport"`
-	Link      *Link             `json:"link"` // what the spec prediction assumed; null without one
-	Fit       *Fit              `json:"fit"`  // null where nothing was calibrated
+	Link      *Link             `json:"link"` // assumed by the spec prediction; null without one
+	Fit       *Fit              `json:"fit"`  // null if nothing was calibrated
 	Cells     []Cell            `json:"cells"`
-	// Streams is what more streams carried; absent where that was not tried.
+	// Streams is the trial of more streams; absent if there was none.
 	Streams *StreamProbe `json:"stream_probe,omitempty"`
 }
 
 // Side is one host's part.
 type Side struct {
 	Host       hostinfo.Host `json:"host"`
-	CPUSeconds *float64      `json:"cpu_seconds"` // null: not known; of the process, in measured phases, as of a cell
+	CPUSeconds *float64      `json:"cpu_seconds"` // of the process, in measured phases, counted as in CellCPU; null if unknown
 	Setup      Setup         `json:"setup"`
-	// CopyBytesPerSecond is how fast one core of the host copied memory just before the run.
+	// CopyBytesPerSecond is one core's rate of copying memory, measured just before the
+	// run.
 	CopyBytesPerSecond float64 `json:"copy_bytes_per_second"`
 }
 
-// Setup is what was done once, outside every measurement.
+// Setup is the work done once, outside every measurement.
 type Setup struct {
 	MemoryBytes     int64   `json:"memory_bytes"`
 	AllocateSeconds float64 `json:"allocate_seconds"` // includes first touch and fill
@@ -49,13 +50,13 @@ type Setup struct {
 	ConnectSeconds  float64 `json:"connect_seconds"`
 }
 
-// Transport is what carried the data.
+// Transport describes the path of the data.
 type Transport struct {
 	Name    string `json:"name"`
 	Streams int    `json:"streams"` // connections of one request
-	// BusyPoll is whether the threads that move data spin.
+	// BusyPoll reports whether the threads that move data spin.
 	BusyPoll bool `json:"busy_poll,omitempty"`
-	// Memory is where the KV cache lay; empty in older records is host.
+	// Memory is the memory that held the KV cache; empty in older records means host.
 	Memory transport.MemoryKind `json:"memory,omitempty"`
 	// GPUPath is Staged or Direct for GPU memory, and empty for host memory.
 	GPUPath string `json:"gpu_path,omitempty"`
@@ -64,13 +65,13 @@ type Transport struct {
 	Consumer transport.Path `json:"consumer"`
 }
 
-// The ways in which GPU memory is moved.
+// The ways to move GPU memory.
 const (
 	Staged = "staged" // through pinned host memory
-	Direct = "direct" // by what carries the data
+	Direct = "direct" // by the transport itself
 )
 
-// Link is what the spec prediction assumed.
+// Link is the link that the spec prediction assumed.
 type Link struct {
 	Name           string  `json:"name"`
 	BytesPerSecond float64 `json:"bytes_per_second"`
@@ -89,7 +90,7 @@ type Estimate struct {
 	High  *float64 `json:"high"`
 }
 
-// Fit is what calibration found: a batch of transfers takes alpha + (transfers-1)·beta +
+// Fit is the result of calibration: a batch of transfers takes alpha + (transfers-1)·beta +
 // gamma·descriptors + bytes/bandwidth seconds.
 type Fit struct {
 	Alpha     Estimate `json:"alpha_seconds"`
@@ -97,9 +98,8 @@ type Fit struct {
 	Gamma     Estimate `json:"gamma_seconds_per_descriptor"`
 	Bandwidth Estimate `json:"bandwidth_bytes_per_second"`
 
-	// The error at points that the fit did not see, as a share: the mean and the
-	// greatest, over batches of at least ErrorFromBytes, which is a layer of the
-	// smallest request; and over all of them.
+	// The held-out error, as a share: mean and greatest over batches of at least
+	// ErrorFromBytes, a layer of the smallest request; and over all batches.
 	MAPE           float64 `json:"mape"`
 	Worst          float64 `json:"worst"`
 	ErrorFromBytes int64   `json:"error_from_bytes"`
@@ -108,19 +108,19 @@ type Fit struct {
 
 	Points  int      `json:"points"`
 	Notes   []string `json:"notes,omitempty"`
-	Seconds float64  `json:"seconds"` // that calibration took
-	// Source is the record that the calibration was taken from; empty: this run's own.
+	Seconds float64  `json:"seconds"` // duration of the calibration
+	// Source is the record that the calibration came from; empty if this run made it.
 	Source string `json:"source,omitempty"`
-	// Taken is where and how the samples were timed; absent in older records.
+	// Taken is the conditions of the calibration; absent in older records.
 	Taken *Conditions `json:"taken,omitempty"`
-	// Samples are what was fitted, so that a fit can be made again from the record.
+	// Samples are the fitted batches, so that the fit can be repeated from the record.
 	Samples []Sample `json:"samples"`
 }
 
-// Conditions are what a calibration depends on: it holds for runs under the same.
+// Conditions determine a calibration: it holds for runs under the same conditions.
 type Conditions struct {
 	Transport    string               `json:"transport"`
-	Memory       transport.MemoryKind `json:"memory,omitempty"` // empty in older records is host
+	Memory       transport.MemoryKind `json:"memory,omitempty"` // empty in older records means host
 	GPUPath      string               `json:"gpu_path,omitempty"`
 	Lane         string               `json:"lane"`
 	Device       hostinfo.Device      `json:"device"` // the producer's
@@ -133,16 +133,16 @@ type Conditions struct {
 	Consumer     string               `json:"consumer"`
 }
 
-// StreamProbe is what connections with growing numbers of streams carried, timed
-// after the cells of a run that took longer than its link allows.
+// StreamProbe is the rates of connections with growing numbers of streams. They are timed
+// after the cells, in a run that took longer than its link allows.
 type StreamProbe struct {
 	Bytes int64        `json:"bytes"` // of each batch: one transfer of one descriptor
 	Rates []StreamRate `json:"rates"` // the run's own number of streams first
-	// Note says why there are no rates.
+	// Note is the reason if there are no rates.
 	Note string `json:"note,omitempty"`
 }
 
-// StreamRate is what one number of streams carried, over a few batches.
+// StreamRate is the rate of one number of streams, over a few batches.
 type StreamRate struct {
 	Streams int     `json:"streams"`
 	Batches int     `json:"batches"`
@@ -162,27 +162,27 @@ type Sample struct {
 // Cell is one measured combination: here, one context.
 type Cell struct {
 	ContextTokens int64 `json:"context_tokens"`
-	Bytes         int64 `json:"bytes"`    // that one request moves
-	KVBytes       int64 `json:"kv_bytes"` // of the whole model, as shape says
+	Bytes         int64 `json:"bytes"`    // of one request
+	KVBytes       int64 `json:"kv_bytes"` // of the whole model, as printed by kvbench shape
 	Layers        int   `json:"layers"`   // transfers of one request
 	Descriptors   int   `json:"descriptors"`
-	// Transfers are those of one request, in order; those alike that follow each other
-	// are one entry. Absent in older records.
+	// Transfers are the transfers of one request, in order. Equal consecutive transfers
+	// share an entry. Absent in older records.
 	Transfers   []Transfers `json:"transfers,omitempty"`
 	Requests    int64       `json:"requests"` // measured, warm-up not counted
 	Warmup      int64       `json:"warmup"`
 	Concurrency int         `json:"concurrency"`
-	// WorkingSetBytes is the distinct memory that one request's bytes come from;
-	// less than Bytes where a pool is reused.
+	// WorkingSetBytes is the distinct memory that holds one request's bytes; less than
+	// Bytes if a pool is reused.
 	WorkingSetBytes int64 `json:"working_set_bytes"`
-	// Complete is false where the run ended before all requests did.
+	// Complete is false if the run ended before all requests did.
 	Complete bool `json:"complete"`
 
 	Goodput     float64 `json:"goodput_bytes_per_second"` // payload over the time with a request in flight
 	BusySeconds float64 `json:"busy_seconds"`             // that time
 
 	Latency   Latencies    `json:"latency"`
-	Service50 Estimate     `json:"service_p50_seconds,omitzero"` // absent where nothing was measured
+	Service50 Estimate     `json:"service_p50_seconds,omitzero"` // absent if nothing was measured
 	Predicted Predictions  `json:"predicted"`
 	Overlap   *Overlap     `json:"overlap,omitempty"` // under an emulated prefill
 	Load      *Load        `json:"load,omitempty"`    // in an open loop
@@ -196,16 +196,16 @@ type Transfers struct {
 	Count       int   `json:"count"`
 	Bytes       int64 `json:"bytes"`       // of each
 	Descriptors int   `json:"descriptors"` // of each
-	// Layers is how many an emulated prefill makes after the transfer before each, until it
-	// may leave; 0 is 1.
+	// Layers is the number of layers that an emulated prefill makes for each of these
+	// transfers, after the transfer before it is ready; 0 is 1.
 	Layers int `json:"prefill_layers,omitempty"`
 }
 
-// CellCPU is the processor time of both processes over the cell's measured phase,
-// without filling, checking and spinning until a layer or request starts.
+// CellCPU is the processor time of both processes over the cell's measured phase, without
+// filling, checking and spinning until a layer or request starts.
 type CellCPU struct {
 	ProducerSeconds float64 `json:"producer_seconds"`
-	// ConsumerSeconds is null where the process served another run at the same time.
+	// ConsumerSeconds is null if the process served another run at the same time.
 	ConsumerSeconds *float64 `json:"consumer_seconds"`
 }
 
@@ -213,34 +213,37 @@ type CellCPU struct {
 type Latencies struct {
 	Response   Latency `json:"response"`    // a request, from its intended start to delivery of its last layer
 	Service    Latency `json:"service"`     // the same from its real start
-	Layer      Latency `json:"layer"`       // a layer, from when it could start (posted, and the one before delivered) to delivery
+	Layer      Latency `json:"layer"`       // a layer, from its earliest possible start (posted, and the one before delivered) to delivery
 	FirstLayer Latency `json:"first_layer"` // the first layer, from the request's start
 	Exposed    Latency `json:"exposed"`     // the part of a request after prefill ended
 	Post       Latency `json:"post"`        // the call that posts a layer
 	AckRTT     Latency `json:"ack_rtt"`     // push: from a layer's local completion to its acknowledgement; empty for pull
-	Late       Latency `json:"late"`        // a wait for a layer that prefill makes, or for a request's due time: from then to waking up
+	Late       Latency `json:"late"`        // delay of waking up after a layer became ready in prefill, or after a request's due time
 }
 
-// Predictions are what was expected of a request. Either is null where there is no basis for it.
+// Predictions are the expected times of a request. Each is null if there is no basis for
+// it.
 type Predictions struct {
 	Spec *Prediction `json:"spec"`
 	Fit  *Prediction `json:"fit"`
-	// Staged is the pipeline of a staged path, from what its stages did alone.
+	// Staged is the pipeline of a staged path, from the rates that its stages reached
+	// alone.
 	Staged *Prediction `json:"staged,omitempty"`
 }
 
-// Overlap is what layer-wise overlap with an emulated prefill left exposed.
+// Overlap is the exposed time left after layer-wise overlap with an emulated prefill.
 type Overlap struct {
 	PrefillSeconds float64  `json:"prefill_seconds"`              // of a request
-	Exposed50      Estimate `json:"exposed_p50_seconds,omitzero"` // absent where nothing was measured
-	// Spec and Fit expect the exposed time; their ratio is the measured p50 over it.
+	Exposed50      Estimate `json:"exposed_p50_seconds,omitzero"` // absent if nothing was measured
+	// Spec and Fit predict the exposed time. Their ratio is the measured p50 over the
+	// prediction.
 	Spec *Prediction `json:"spec"`
 	Fit  *Prediction `json:"fit"`
 }
 
-// Load is what an open loop did to the response times, beside what queueing
-// theory makes of the measured service times. A null response is unbounded, or there is
-// no theory for the run.
+// Load is the response times of an open loop, beside those that queueing theory predicts
+// from the measured service times. A null response is unbounded, or no theory applies to
+// the run.
 type Load struct {
 	Arrivals            string   `json:"arrivals"`
 	ArrivalsPerSecond   float64  `json:"arrivals_per_second"`
@@ -250,31 +253,31 @@ type Load struct {
 	ResponseFCFSSeconds *float64 `json:"response_fcfs_seconds"` // M/G/1, first come first served
 	ResponsePSSeconds   *float64 `json:"response_ps_seconds"`   // M/G/1, fair sharing
 	// ResponseReplayedSeconds is the mean response of these very arrivals and service
-	// times, one after another without a pause; 0 where requests shared the path.
+	// times, one after another without a pause; 0 if requests shared the path.
 	ResponseReplayedSeconds float64 `json:"response_replayed_seconds"`
-	// Growth is the mean response of the last third of the requests over that of the
-	// first: near 1 in a steady state, above it while a queue builds up.
+	// Growth is the mean response of the last third of the requests over the mean response
+	// of the first third: near 1 in a steady state, above 1 while a queue builds up.
 	Growth float64 `json:"growth"`
 	Note   string  `json:"note"`
 }
 
-// Prediction is one expectation of a time, beside the measured p50: in Predictions,
-// of a request's service.
+// Prediction is one expected time, beside the measured p50: in Predictions, the service
+// time of a request.
 type Prediction struct {
 	Seconds     float64 `json:"seconds"`
 	SecondsLow  float64 `json:"seconds_low"`
 	SecondsHigh float64 `json:"seconds_high"`
-	// Ratio is measured over predicted, with its 95 % interval. Ratio and Low are absent,
-	// and High is null, where nothing was measured.
+	// Ratio is measured over predicted, with its 95 % interval. If nothing was measured,
+	// Ratio and Low are absent and High is null.
 	Ratio float64  `json:"ratio,omitzero"`
 	Low   float64  `json:"low,omitzero"`
 	High  *float64 `json:"high"`
-	// Vague is true where the prediction's own interval is too wide for a verdict.
+	// Vague is true if the prediction's interval is too wide for a verdict.
 	Vague bool   `json:"vague,omitempty"`
 	Note  string `json:"note,omitempty"`
 }
 
-// Verdict is whether the measurement agrees with the prediction.
+// Verdict is the comparison of the measurement with the prediction.
 type Verdict struct {
 	Status    string  `json:"status"` // pass, fail or unchecked
 	Against   string  `json:"against,omitempty"`
@@ -284,7 +287,7 @@ type Verdict struct {
 	Evidence  string  `json:"evidence,omitempty"`
 }
 
-// Verification is what was checked of the bytes that arrived.
+// Verification is the outcome of checking the received bytes.
 type Verification struct {
 	Mode payload.Depth `json:"mode"`
 	payload.Verdict

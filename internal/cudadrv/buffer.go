@@ -11,9 +11,8 @@ import (
 // DevicePointer is an address in device memory. Go must not dereference it.
 type DevicePointer uint64
 
-// Buffer is device memory. It implements io.ReaderAt and io.WriterAt, whose
-// copies have ended when they return. Its methods are safe for concurrent use,
-// except Free.
+// Buffer is device memory. It implements io.ReaderAt and io.WriterAt; their copies have
+// ended when they return. Its methods are safe for concurrent use, except Free.
 type Buffer struct {
 	Pointer DevicePointer
 	Size    int64 // bytes
@@ -27,22 +26,22 @@ var (
 	_ io.WriterAt = (*Buffer)(nil)
 )
 
-// exportBlock is what the size of memory that handles share is a multiple of. A driver may
-// lay smaller allocations into one block, and a handle opens the whole block (CUDA
-// Programming Guide, "Interprocess Communication").
+// exportBlock divides the size of memory shared by handles. A driver may place smaller
+// allocations in one block, and a handle opens the whole block (CUDA Programming Guide,
+// "Interprocess Communication").
 const exportBlock = 2 << 20
 
-// Alloc makes device memory of size bytes, with unspecified content. Where there
-// is too little the error wraps OutOfMemory and says how much there is.
+// Alloc allocates size bytes of device memory with unspecified content. If there is too
+// little, the error wraps OutOfMemory and includes the free and total bytes.
 func (c *Context) Alloc(size int64) (*Buffer, error) { return c.alloc(size, size) }
 
-// AllocExportable is Alloc of memory for Export: it takes whole blocks of 2 MiB, so that
-// its handle opens nothing else.
+// AllocExportable is Alloc for memory to Export. It takes whole blocks of 2 MiB, so that
+// its handle opens no other memory.
 func (c *Context) AllocExportable(size int64) (*Buffer, error) {
 	return c.alloc(size, (size+exportBlock-1)/exportBlock*exportBlock)
 }
 
-// alloc makes memory of size bytes, which takes more.
+// alloc allocates takes bytes for a buffer of size bytes.
 func (c *Context) alloc(size, takes int64) (*Buffer, error) {
 	b := &Buffer{Size: size, context: c}
 	err := c.Do(func() error {
@@ -58,7 +57,7 @@ func (c *Context) alloc(size, takes int64) (*Buffer, error) {
 	return b, nil
 }
 
-// shortOfMemory adds to an error what the device has.
+// shortOfMemory adds the device's free and total memory to an error.
 func (c *Context) shortOfMemory(size int64, err error) error {
 	var available, total uintptr
 	if errInfo := c.driver.call(symMemGetInfo, uintptr(unsafe.Pointer(&available)), uintptr(unsafe.Pointer(&total))); errInfo != nil {
@@ -68,8 +67,7 @@ func (c *Context) shortOfMemory(size int64, err error) error {
 		size, available, total, err)
 }
 
-// Free gives the memory back. Whoever opened it in another process must have
-// closed it.
+// Free frees the memory. Every process that opened it must have closed it.
 func (b *Buffer) Free() error {
 	if b.shared != nil {
 		return b.freeShareable()
@@ -103,7 +101,7 @@ func (b *Buffer) WriteAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// copy copies between p and the device, and waits.
+// copy copies between p and the device, and waits for the end.
 func (b *Buffer) copy(s symbol, p []byte, off int64) error {
 	if len(p) == 0 {
 		return nil

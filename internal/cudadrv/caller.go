@@ -1,14 +1,13 @@
 package cudadrv
 
-// caller makes the calls of a transfer's path, which allocate nothing: its
-// arguments have a place of their own. What they point to must be kept alive by
-// something that outlives the call.
+// caller makes the calls on the path of a transfer without allocating: it holds the space
+// for the arguments. The caller of call must keep the memory they point to alive.
 type caller struct {
 	driver *Driver
 	args   [maxArguments]uintptr
 }
 
-// maxArguments is that of the longest call, cuMemcpyBatchAsync.
+// maxArguments is the number of arguments of the longest call, cuMemcpyBatchAsync.
 const maxArguments = 9
 
 func (c *caller) call(s symbol, args ...uintptr) error {
@@ -19,8 +18,8 @@ func (c *caller) call(s symbol, args ...uintptr) error {
 	return c.driver.check(s, r)
 }
 
-// result calls the driver and returns what it said. The error is of a call that
-// the driver lacks.
+// result calls the driver and returns the driver's result. It returns ErrTooOld, wrapped,
+// if the driver lacks the call.
 func (c *caller) result(s symbol, args ...uintptr) (Result, error) {
 	function := c.driver.functions[s]
 	if function == 0 {

@@ -7,9 +7,9 @@ import (
 	"unsafe"
 )
 
-// Context is the primary context of a device, which all CUDA code of a process
-// shares. It is kept for the life of the process: making one takes longer than
-// anything that it is used for here.
+// Context is the primary context of a device, shared by all CUDA code of a process. It
+// lives as long as the process, because creating a context takes longer than any use of it
+// here.
 type Context struct {
 	Device Device
 
@@ -17,7 +17,7 @@ type Context struct {
 	handle uintptr
 
 	mu      sync.Mutex // serializes the copies of buffers
-	copying *Stream    // theirs, made with the first
+	copying *Stream    // for these copies; made at the first
 
 	sharing   sync.Mutex
 	shareable map[DevicePointer]*Buffer // of AllocShareable, by address
@@ -45,8 +45,7 @@ func (d *Driver) Context(ordinal int) (*Context, error) {
 // Driver returns the driver that the context belongs to.
 func (c *Context) Driver() *Driver { return c.driver }
 
-// Do runs f on an OS thread that is bound to the context and that nothing else
-// uses meanwhile.
+// Do runs f on an OS thread that is bound to the context and reserved for f meanwhile.
 func (c *Context) Do(f func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -56,8 +55,8 @@ func (c *Context) Do(f func() error) error {
 	return f()
 }
 
-// Binder is Context.Do for the path of a transfer: it allocates nothing, and serves
-// one goroutine at a time.
+// Binder is Context.Do for the path of a transfer: it allocates nothing, and only one
+// goroutine at a time may use it.
 type Binder struct {
 	caller
 	context *Context

@@ -6,19 +6,18 @@ import (
 	"unsafe"
 )
 
-// Copies collects copies for one stream, between places in device memory or between
-// device memory and pinned host memory. Its
-// memory is used again, so that adding to it allocates nothing once it has grown.
+// Copies collects copies for one stream, within device memory or between device memory and
+// pinned host memory. It reuses its memory, so that Add stops allocating once it has grown.
 type Copies struct {
 	to, from []DevicePointer
 	sizes    []uintptr
 }
 
-// Add adds a copy of n bytes. Its two sides must not overlap, nor copies of one batch
-// where they write: the driver may do them in any order.
+// Add adds a copy of n bytes. Its two sides must not overlap, nor may the destinations of
+// one batch: the driver may do the copies in any order.
 func (c *Copies) Add(to, from DevicePointer, n int64) {
 	if n == 0 {
-		return // the driver refuses it in a batch
+		return // the driver rejects it in a batch
 	}
 	c.to = append(c.to, to)
 	c.from = append(c.from, from)
@@ -31,8 +30,8 @@ func (c *Copies) Reset() { c.to, c.from, c.sizes = c.to[:0], c.from[:0], c.sizes
 // Len is the number of copies.
 func (c *Copies) Len() int { return len(c.sizes) }
 
-// copyAttributes is a CUmemcpyAttributes: when sources are read, hints for
-// managed memory, flags.
+// copyAttributes is a CUmemcpyAttributes: the order of reading sources, hints for managed
+// memory, flags.
 type copyAttributes struct {
 	order            int32
 	fromKind, fromID int32
@@ -40,17 +39,16 @@ type copyAttributes struct {
 	flags            uint32
 }
 
-// streamOrder has sources read in the stream's order (CU_MEMCPY_SRC_ACCESS_ORDER_STREAM).
+// streamOrder reads sources in the stream's order (CU_MEMCPY_SRC_ACCESS_ORDER_STREAM).
 const streamOrder = 1
 
 var (
 	batchAttributes = &copyAttributes{order: streamOrder}
-	batchFirst      = new(uintptr) // the attributes hold from copy 0 on
+	batchFirst      = new(uintptr) // the attributes apply from copy 0 on
 )
 
-// Copy adds copies within device memory to the stream: with one call where the driver
-// takes batches, and with one call each where it does not. What it refuses once is not
-// tried again.
+// Copy adds copies within device memory to the stream, with one call if the driver accepts
+// batches, else with one call each. After a rejected batch it does not try another.
 func (s *Stream) Copy(c *Copies) error { return s.copy(c, symMemcpyDtoDAsync) }
 
 // CopyToHost is Copy from device memory to pinned host memory.

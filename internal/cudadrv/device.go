@@ -11,7 +11,7 @@ import (
 
 // Device is a GPU that this process sees.
 type Device struct {
-	Ordinal  int // as this process counts, after CUDA_VISIBLE_DEVICES
+	Ordinal  int // in this process's numbering, after CUDA_VISIBLE_DEVICES
 	Name     string
 	UUID     UUID   // the same in every process
 	PCIBusID string // domain:bus:device.function
@@ -20,8 +20,8 @@ type Device struct {
 	handle int32
 }
 
-// Device looks at a device. Its error wraps ErrNoDevice for an ordinal that this
-// process does not see.
+// Device returns a device's properties. The error wraps ErrNoDevice for an ordinal that
+// this process does not see.
 func (d *Driver) Device(ordinal int) (Device, error) {
 	dev := Device{Ordinal: ordinal}
 	err := d.call(symDeviceGet, uintptr(unsafe.Pointer(&dev.handle)), uintptr(ordinal))
@@ -52,14 +52,15 @@ func (d *Driver) Device(ordinal int) (Device, error) {
 	return dev, nil
 }
 
-// UUID identifies a GPU, or a MIG instance of one, as a CUuuid does.
+// UUID identifies a GPU, or a MIG instance of a GPU, in the form of a CUuuid.
 type UUID struct {
 	Bytes [16]byte
-	MIG   bool // it is that of a MIG (compute) instance
+	MIG   bool // it identifies a MIG (compute) instance
 }
 
-// uuid asks for a device's UUID. Drivers before CUDA 11.4 give every MIG instance its
-// GPU's, and the older call does so still, which tells an instance from a GPU.
+// uuid reads a device's UUID. Drivers before CUDA 11.4 return the GPU's UUID for each of
+// its MIG instances, and the older call still does. So the two calls differ for an
+// instance.
 func (d *Driver) uuid(device int32) (UUID, error) {
 	var gpu, own [16]byte
 	if err := d.call(symDeviceGetUUID, uintptr(unsafe.Pointer(&gpu[0])), uintptr(device)); err != nil {
@@ -72,7 +73,8 @@ func (d *Driver) uuid(device int32) (UUID, error) {
 	return UUID{own, own != gpu}, err
 }
 
-// String spells it as nvidia-smi -L does: GPU- or MIG- and groups of hexadecimal digits.
+// String spells the UUID as nvidia-smi -L does: GPU- or MIG- and groups of hexadecimal
+// digits.
 func (u UUID) String() string {
 	h, kind := hex.EncodeToString(u.Bytes[:]), "GPU-"
 	if u.MIG {
@@ -81,7 +83,7 @@ func (u UUID) String() string {
 	return kind + h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
 }
 
-// ByUUID finds a device of another process among those that this one sees.
+// ByUUID finds another process's device among the devices that this process sees.
 func (d *Driver) ByUUID(uuid UUID) (Device, bool, error) {
 	for i := range d.count {
 		dev, err := d.Device(i)
@@ -95,8 +97,8 @@ func (d *Driver) ByUUID(uuid UUID) (Device, bool, error) {
 	return Device{}, false, nil
 }
 
-// CanAccessPeer reports whether a device can read and write another's memory
-// without a detour over the host.
+// CanAccessPeer reports whether a device can read and write another's memory without going
+// through the host.
 func (d *Driver) CanAccessPeer(from, to Device) (bool, error) {
 	var can int32
 	err := d.call(symDeviceCanAccessPeer, uintptr(unsafe.Pointer(&can)), uintptr(from.handle), uintptr(to.handle))

@@ -9,10 +9,9 @@ import (
 // syncMemops is CU_POINTER_ATTRIBUTE_SYNC_MEMOPS.
 const syncMemops = 6
 
-// AllocForRDMA is Alloc of memory that a NIC may read and write: copies from and to it
-// that are synchronous have always ended when they return
-// (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS), which the driver otherwise leaves out where nobody
-// but the GPU would see it. GPUDirect RDMA asks for that.
+// AllocForRDMA is Alloc for memory that a NIC may read and write. Synchronous copies from
+// and to it have always ended when they return (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS); the
+// driver otherwise omits that if only the GPU would notice. GPUDirect RDMA requires it.
 func (c *Context) AllocForRDMA(size int64) (*Buffer, error) {
 	b, err := c.Alloc(size)
 	if err != nil {
@@ -29,7 +28,7 @@ func (c *Context) AllocForRDMA(size int64) (*Buffer, error) {
 	return b, nil
 }
 
-// Binding returns the call that binds a thread of C's to the context: function is
+// Binding returns the call that binds a C thread to the context: function is
 // cuCtxSetCurrent, which takes context and returns 0.
 func (c *Context) Binding() (function, context uintptr) {
 	return c.driver.functions[symCtxSetCurrent], c.handle

@@ -10,7 +10,7 @@ import (
 	"kvbench/internal/dynlib"
 )
 
-// libraryName is how every Linux distribution names the driver's library.
+// libraryName is the name of the driver's library in every Linux distribution.
 const libraryName = "libcuda.so.1"
 
 // Driver is the loaded driver. Its methods are safe for concurrent use.
@@ -18,18 +18,18 @@ type Driver struct {
 	version   int
 	count     int
 	functions [symbolCount]uintptr
-	// openHandle is cuIpcOpenMemHandle_v2, or nil where the driver lacks it.
+	// openHandle is cuIpcOpenMemHandle_v2, or nil if the driver lacks it.
 	openHandle func(out *DevicePointer, handle ipcMemHandle, flags uint32) int32
-	// refusesBatches is set once the driver has, though it has the call.
+	// refusesBatches is set once the driver rejects a batch, although it has the call.
 	refusesBatches atomic.Bool
 
 	mu       sync.Mutex
 	contexts map[int]*Context
 }
 
-// Open loads the driver and starts it, once a process: later calls return the
-// first one's result. Its error wraps ErrNotBuilt, ErrNoDriver, ErrNoDevice or
-// ErrTooOld, or is an *Error of cuInit, and says how to mend it.
+// Open loads the driver and starts it, once a process: later calls return the first one's
+// result. The error wraps ErrNotBuilt, ErrNoDriver, ErrNoDevice or ErrTooOld, or is an
+// *Error of cuInit.
 var Open = sync.OnceValues(load)
 
 func load() (*Driver, error) {
@@ -61,20 +61,20 @@ func load() (*Driver, error) {
 	return d, nil
 }
 
-// Version spells the newest CUDA that the driver supports, such as 12.8.
+// Version is the newest CUDA version that the driver supports, such as 12.8.
 func (d *Driver) Version() string { return versionString(d.version) }
 
 // Count is the number of devices that this process sees.
 func (d *Driver) Count() int { return d.count }
 
-// Batches reports whether the driver takes many copies in one call: it has that call
-// (CUDA 12.8) and has not refused it yet.
+// Batches reports whether the driver accepts many copies in one call: it has that call
+// (CUDA 12.8) and has not rejected it yet.
 func (d *Driver) Batches() bool {
 	return d.functions[symMemcpyBatchAsync] != 0 && !d.refusesBatches.Load()
 }
 
-// call calls the driver. What its pointer arguments point to stays in place for
-// the call, which the directive sees to.
+// call calls the driver. The directive keeps the memory of its pointer arguments in place
+// for the call.
 //
 //go:uintptrescapes
 func (d *Driver) call(s symbol, args ...uintptr) error {
@@ -84,7 +84,7 @@ func (d *Driver) call(s symbol, args ...uintptr) error {
 	return d.check(s, callC(d.functions[s], args...))
 }
 
-// check makes an error of a call's result.
+// check converts a call's result to an error.
 func (d *Driver) check(s symbol, r Result) error {
 	if r == success {
 		return nil
@@ -92,7 +92,7 @@ func (d *Driver) check(s symbol, r Result) error {
 	return &Error{Call: symbols[s].name, Result: r, Name: d.text(symGetErrorName, r), Text: d.text(symGetErrorString, r)}
 }
 
-// text asks the driver for a result's name or sentence.
+// text returns the driver's name or sentence for a result.
 func (d *Driver) text(s symbol, r Result) string {
 	if d.functions[s] == 0 {
 		return ""

@@ -12,21 +12,21 @@ var (
 	// ErrNotBuilt is returned by builds that cannot load a library.
 	ErrNotBuilt = errors.New("built without CUDA: it needs a build for Linux on amd64 or arm64 without the tag static")
 
-	// ErrNoDriver is returned where libcuda.so.1 is not found or does not load.
+	// ErrNoDriver is returned when libcuda.so.1 is not found or does not load.
 	ErrNoDriver = errors.New("no CUDA driver")
 
-	// ErrNoDevice is returned where the driver is there and shows no device.
+	// ErrNoDevice is returned when the driver shows no device.
 	ErrNoDevice = errors.New("no CUDA device")
 
 	// ErrTooOld is returned by a call that the loaded driver lacks.
 	ErrTooOld = errors.New("CUDA driver too old")
 )
 
-// Result is a CUresult: what a call of the driver's returned. As an error it is
-// a target for errors.Is.
+// Result is a CUresult, the result of a call of the driver. As an error it is a target for
+// errors.Is.
 type Result int32
 
-// The results that somebody acts on.
+// The results that callers handle.
 const (
 	success        Result = 0
 	notInitialized Result = 3
@@ -45,11 +45,11 @@ const (
 
 func (r Result) Error() string { return fmt.Sprintf("CUDA error %d", int32(r)) }
 
-// Error is a call of the driver's that failed.
+// Error is a failed call of the driver.
 type Error struct {
 	Call   string
 	Result Result
-	Name   string // such as CUDA_ERROR_OUT_OF_MEMORY; empty where the driver has none
+	Name   string // such as CUDA_ERROR_OUT_OF_MEMORY; empty if the driver has none
 	Text   string // the driver's sentence for it
 }
 
@@ -63,16 +63,16 @@ func (e *Error) Error() string {
 // Is reports whether target is e's Result.
 func (e *Error) Is(target error) bool { return e.Result == target }
 
-// tooOld says which driver a call needs.
+// tooOld returns the error for a missing call, with the driver version that it needs.
 func (d *Driver) tooOld(s symbol) error {
 	return fmt.Errorf("%w for %s: it is of CUDA %s, and a driver of CUDA %s or newer is needed",
 		ErrTooOld, symbols[s].name, versionString(d.version), versionString(symbols[s].since))
 }
 
-// versionString spells a version as cuDriverGetVersion counts it.
+// versionString formats a version in cuDriverGetVersion's form.
 func versionString(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
 
-// noDriver says why the library did not load.
+// noDriver explains why the library did not load.
 func noDriver(err error) error {
 	if errors.Is(err, dynlib.ErrNotBuilt) {
 		return ErrNotBuilt
@@ -81,7 +81,7 @@ func noDriver(err error) error {
 		ErrNoDriver, libraryName, err)
 }
 
-// hiddenDevices returns the advice that CUDA_VISIBLE_DEVICES calls for.
+// hiddenDevices returns the advice that fits CUDA_VISIBLE_DEVICES.
 func hiddenDevices() string {
 	if v, ok := os.LookupEnv("CUDA_VISIBLE_DEVICES"); ok {
 		return fmt.Sprintf("CUDA_VISIBLE_DEVICES=%q hides the others, or all; unset it or name the device in it", v)

@@ -6,16 +6,15 @@ import (
 	"unsafe"
 )
 
-// blockingSync lets a wait for the event sleep where it would spin
-// (CU_EVENT_BLOCKING_SYNC).
+// blockingSync makes a wait for the event sleep instead of spin (CU_EVENT_BLOCKING_SYNC).
 const blockingSync = 1
 
-// Event is a mark in a stream, with the time at which the device came to it. One
-// goroutine at a time uses it, inside Context.Do.
+// Event is a mark in a stream, with the time when the device reached it. Only one goroutine
+// at a time may use it, inside Context.Do.
 type Event struct {
 	caller
 	handle  uintptr
-	elapsed *float32 // where the driver writes: kept, so that Since allocates nothing
+	elapsed *float32 // the driver's output; kept so that Since allocates nothing
 }
 
 // NewEvent makes an event.
@@ -30,8 +29,8 @@ func (c *Context) NewEvent() (*Event, error) {
 // Record adds the event to a stream.
 func (e *Event) Record(s *Stream) error { return e.call(symEventRecord, e.handle, s.handle) }
 
-// Done reports whether the device has come to the event where it was last
-// recorded. An error may be that of any work before it.
+// Done reports whether the device has reached the last recorded place of the event. It may
+// return an error of any work before it.
 func (e *Event) Done() (bool, error) {
 	r, err := e.result(symEventQuery, e.handle)
 	if err != nil || r == notReady {
@@ -40,11 +39,11 @@ func (e *Event) Done() (bool, error) {
 	return true, e.driver.check(symEventQuery, r)
 }
 
-// Wait sleeps until the device has come to the event.
+// Wait sleeps until the device has reached the event.
 func (e *Event) Wait() error { return e.call(symEventSynchronize, e.handle) }
 
-// Await is Wait that first asks for as long as spin, which sees the end sooner and keeps a
-// core busy.
+// Await is Wait preceded by polling for the time spin, which detects the end sooner but
+// keeps a core busy.
 func (e *Event) Await(spin time.Duration) error {
 	for start := time.Now(); time.Since(start) < spin; {
 		done, err := e.Done()
@@ -66,5 +65,5 @@ func (e *Event) Since(earlier *Event) (time.Duration, error) {
 	return time.Duration(float64(*e.elapsed) * float64(time.Millisecond)), err
 }
 
-// Close gives the event back.
+// Close destroys the event.
 func (e *Event) Close() error { return e.call(symEventDestroy, e.handle) }

@@ -11,26 +11,26 @@ const HandleSize = 64
 // ipcMemHandle is a CUipcMemHandle, which the driver takes by value.
 type ipcMemHandle struct{ reserved [HandleSize]byte }
 
-// lazyPeerAccess has the driver give the opening device access to the memory's
+// lazyPeerAccess makes the driver give the opening device access to the memory's device
 // (CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS).
 const lazyPeerAccess = 1
 
-// Exported is an allocation as another process may open it, and where in it a
-// piece of memory lies. Handles are of whole allocations.
+// Exported describes an allocation for another process to open, and the offset of memory in
+// it. A handle always covers a whole allocation.
 type Exported struct {
-	// Handle opens the allocation, or, where it is shareable, only names it, as no
-	// other: what opens it is a file descriptor from Context.ExportDescriptor.
+	// Handle opens the allocation. If Shareable is set it only identifies the allocation
+	// uniquely, and a file descriptor from Context.ExportDescriptor opens it.
 	Handle    [HandleSize]byte
 	Shareable bool
 	Offset    int64 // from the allocation's base to the memory
 	Size      int64 // of the allocation, in bytes
 }
 
-// AddressRange returns the base and the size in bytes of the allocation that an
-// address lies in.
+// AddressRange returns the base and the size in bytes of the allocation that contains an
+// address.
 func (c *Context) AddressRange(at DevicePointer) (base DevicePointer, size int64, err error) {
 	if b := c.shareableAt(at); b != nil {
-		return b.Pointer, b.shared.size, nil // of such memory the driver's documentation promises no answer
+		return b.Pointer, b.shared.size, nil // the driver's documentation does not promise a result for such memory
 	}
 	out := new(struct {
 		base DevicePointer
@@ -45,8 +45,9 @@ func (c *Context) AddressRange(at DevicePointer) (base DevicePointer, size int64
 	return out.base, int64(out.size), nil
 }
 
-// Export makes a handle for memory that was allocated in the context, which may open more
-// than that, unless the memory is of AllocExportable. The error is NotSupported where the device's memory has none.
+// Export makes a handle for memory allocated in the context. Unless the memory is from
+// AllocExportable, the handle may open more than it. The error is NotSupported if the
+// device's memory has no handles.
 func (c *Context) Export(at DevicePointer) (Exported, error) {
 	if b := c.shareableAt(at); b != nil {
 		return Exported{Handle: b.shared.name, Shareable: true, Offset: int64(at - b.Pointer), Size: b.shared.size}, nil
@@ -65,11 +66,11 @@ func (c *Context) Export(at DevicePointer) (Exported, error) {
 	return *x, nil
 }
 
-// OpenHandle maps another process's allocation and returns its base here. The
-// driver counts: each OpenHandle needs a CloseHandle, and the owner must not free
-// the allocation before. The error is InvalidContext in the process that made the
-// handle, InvalidHandle where the owner has gone or lives in another PID
-// namespace, and PeerAccessUnsupported where the devices do not reach each other.
+// OpenHandle maps another process's allocation and returns its base here. The driver counts
+// uses: each OpenHandle needs a CloseHandle, and the owner must not free the allocation
+// before. The error is InvalidContext in the process that made the handle, InvalidHandle if
+// the owner has exited or is in another PID namespace, and PeerAccessUnsupported if the
+// devices cannot reach each other.
 func (c *Context) OpenHandle(handle [HandleSize]byte) (DevicePointer, error) {
 	if c.driver.openHandle == nil {
 		return 0, c.driver.tooOld(symIpcOpenMemHandle)

@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// The constants of virtual memory management, as cuda.h has them.
+// Constants of virtual memory management, from cuda.h.
 const (
 	pinnedAllocation    = 1 // CU_MEM_ALLOCATION_TYPE_PINNED
 	posixDescriptor     = 1 // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
@@ -19,8 +19,8 @@ const (
 // memLocation is a CUmemLocation.
 type memLocation struct{ kind, id int32 }
 
-// allocationProp is a CUmemAllocationProp. What it leaves at zero is of Windows, of
-// compression, and of direct access by NICs.
+// allocationProp is a CUmemAllocationProp. The fields left zero concern Windows,
+// compression, and direct access by NICs.
 type allocationProp struct {
 	kind        int32
 	handleTypes int32
@@ -35,7 +35,7 @@ type accessDesc struct {
 	flags    int32
 }
 
-// mapped is memory by its allocation handle, mapped for one device.
+// mapped is an allocation handle's memory, mapped for one device.
 type mapped struct {
 	context *Context
 	handle  uint64 // CUmemGenericAllocationHandle
@@ -43,8 +43,8 @@ type mapped struct {
 	size    int64 // bytes, a multiple of the granularity
 }
 
-// mapHandle maps an allocation and lets the context's device read and write it. The
-// handle is m's from then on, and released where it fails.
+// mapHandle maps an allocation and lets the context's device read and write it. It takes
+// over the handle, and releases it on failure.
 func (c *Context) mapHandle(handle uint64, size int64) (m *mapped, err error) {
 	m = &mapped{context: c, handle: handle, size: size}
 	d := c.driver
@@ -81,7 +81,7 @@ func (m *mapped) release() error {
 	return m.context.driver.call(symMemRelease, uintptr(m.handle))
 }
 
-// close undoes mapHandle, the last first. Where memory stays mapped, all stays.
+// close undoes mapHandle in reverse order. If unmapping fails, it frees nothing.
 func (m *mapped) close() error {
 	return m.context.Do(func() error {
 		if err := m.unmap(); err != nil {

@@ -9,15 +9,15 @@ import (
 // portable pins memory for every context (CU_MEMHOSTREGISTER_PORTABLE).
 const portable = 1
 
-// Pinned is host memory that a device copies from and to by itself, at the full rate
-// and without waiting for the host.
+// Pinned is host memory that a device reads and writes directly, at the full rate and
+// without waiting for the host.
 type Pinned struct {
 	bytes   []byte
 	context *Context
 	inPlace runtime.Pinner
 }
 
-// Pin pins host memory, which must stay until Unpin.
+// Pin pins host memory, which must stay allocated until Unpin.
 func (c *Context) Pin(b []byte) (*Pinned, error) {
 	p := &Pinned{bytes: b, context: c}
 	p.inPlace.Pin(unsafe.SliceData(b))
@@ -31,13 +31,13 @@ func (c *Context) Pin(b []byte) (*Pinned, error) {
 	return p, nil
 }
 
-// At is the address, off bytes into the memory, for Copies: unified addressing gives
-// host and device memory one space.
+// At is the address of offset off in the memory, for Copies. Unified addressing gives host
+// and device memory one address space.
 func (p *Pinned) At(off int64) DevicePointer {
 	return DevicePointer(uintptr(unsafe.Pointer(unsafe.SliceData(p.bytes)))) + DevicePointer(off)
 }
 
-// Unpin ends the use of the memory by devices, whose copies must have ended.
+// Unpin ends the use of the memory by devices. Their copies must have ended.
 func (p *Pinned) Unpin() error {
 	defer p.inPlace.Unpin()
 	return p.context.Do(func() error {

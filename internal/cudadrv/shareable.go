@@ -9,14 +9,14 @@ import (
 	"unsafe"
 )
 
-// shareable is the allocation of a Buffer that file descriptors share.
+// shareable is the allocation of a Buffer shared by file descriptors.
 type shareable struct {
 	*mapped
 	name [HandleSize]byte // random
 }
 
-// CheckShareable says why memory of a device is not shared by file descriptors, or
-// returns nil.
+// CheckShareable returns the reason if a device's memory cannot be shared by file
+// descriptors, else nil.
 func (d *Driver) CheckShareable(dev Device) error {
 	if d.functions[symMemCreate] == 0 {
 		return d.tooOld(symMemCreate)
@@ -39,8 +39,8 @@ func (d *Driver) CheckShareable(dev Device) error {
 	return nil
 }
 
-// AllocShareable is Alloc of memory that file descriptors share. It takes up whole
-// granules of the device's, often of 2 MiB.
+// AllocShareable is Alloc for memory shared by file descriptors. It takes whole granules of
+// the device, often 2 MiB.
 func (c *Context) AllocShareable(size int64) (*Buffer, error) {
 	b := &Buffer{Size: size, context: c}
 	err := c.Do(func() (err error) {
@@ -88,14 +88,14 @@ func (c *Context) newShareable(size int64) (*shareable, error) {
 	return s, nil
 }
 
-// shareableAt is the buffer of AllocShareable that an address lies in, or nil.
+// shareableAt returns the buffer of AllocShareable that contains an address, or nil.
 func (c *Context) shareableAt(at DevicePointer) *Buffer {
 	c.sharing.Lock()
 	defer c.sharing.Unlock()
 	return c.findShareable(at)
 }
 
-// findShareable is shareableAt for who holds the lock.
+// findShareable is shareableAt for callers that hold the lock.
 func (c *Context) findShareable(at DevicePointer) *Buffer {
 	for base, b := range c.shareable {
 		if at >= base && at-base < DevicePointer(b.shared.size) {
@@ -105,11 +105,11 @@ func (c *Context) findShareable(at DevicePointer) *Buffer {
 	return nil
 }
 
-// freeShareable is Free of memory of AllocShareable.
+// freeShareable is Free for memory of AllocShareable.
 func (b *Buffer) freeShareable() error {
 	c := b.context
 	c.sharing.Lock()
-	defer c.sharing.Unlock() // also while it is closed: its addresses may be given out at once
+	defer c.sharing.Unlock() // also while it is closed: its addresses may be reused at once
 	if c.shareable[b.Pointer] != b {
 		return fmt.Errorf("free shareable memory at %#x, which was freed before: %w", uint64(b.Pointer), InvalidValue)
 	}
@@ -120,8 +120,9 @@ func (b *Buffer) freeShareable() error {
 	return nil
 }
 
-// ExportDescriptor makes a file descriptor of the shareable allocation that an address
-// lies in. Whoever has it can open the allocation; the caller closes it.
+// ExportDescriptor makes a file descriptor for the shareable allocation that contains an
+// address. Any process with the file descriptor can open the allocation. The caller must
+// close it.
 func (c *Context) ExportDescriptor(at DevicePointer) (*os.File, error) {
 	c.sharing.Lock()
 	defer c.sharing.Unlock()
@@ -151,9 +152,9 @@ type Imported struct {
 	mapped *mapped
 }
 
-// ImportDescriptor maps another process's allocation by its file descriptor, which
-// stays the caller's and may be closed at once. size is the allocation's in bytes. The
-// error is InvalidValue where the descriptor stands for no such allocation.
+// ImportDescriptor maps another process's allocation from its file descriptor, which the
+// caller keeps and may close at once. size is the allocation's size in bytes. The error is
+// InvalidValue if the file descriptor is not for such an allocation.
 func (c *Context) ImportDescriptor(f *os.File, size int64) (*Imported, error) {
 	i := &Imported{}
 	err := c.Do(func() (err error) {
@@ -171,5 +172,5 @@ func (c *Context) ImportDescriptor(f *os.File, size int64) (*Imported, error) {
 	return i, nil
 }
 
-// Close unmaps the allocation and lets go of it.
+// Close unmaps and releases the allocation.
 func (i *Imported) Close() error { return i.mapped.close() }

@@ -5,16 +5,16 @@ import (
 	"unsafe"
 )
 
-// nonBlocking keeps a stream apart from the default one, which orders itself
-// against every other (CU_STREAM_NON_BLOCKING).
+// nonBlocking makes a stream independent of the default stream, which synchronizes with
+// every other (CU_STREAM_NON_BLOCKING).
 const nonBlocking = 1
 
-// Stream is a queue of work for a device, done in order. One goroutine at a time
-// uses it, inside Context.Do.
+// Stream is a queue of work for a device, done in order. Only one goroutine at a time may
+// use it, inside Context.Do.
 type Stream struct {
 	caller
 	handle uintptr
-	failed *uintptr // where the driver says which copy of a batch it refused
+	failed *uintptr // the driver's output: index of the rejected copy in a batch
 }
 
 // NewStream makes a stream.
@@ -26,8 +26,8 @@ func (c *Context) NewStream() (*Stream, error) {
 	return s, nil
 }
 
-// Synchronize waits for the work that was added.
+// Synchronize waits for all work added so far.
 func (s *Stream) Synchronize() error { return s.call(symStreamSynchronize, s.handle) }
 
-// Close ends the stream, whose work must have been waited for.
+// Close destroys the stream. Its work must have ended.
 func (s *Stream) Close() error { return s.call(symStreamDestroy, s.handle) }

@@ -1,6 +1,6 @@
 package cudadrv
 
-// symbol is a call of the driver's.
+// symbol is a call of the driver.
 type symbol int
 
 const (
@@ -55,9 +55,9 @@ const (
 	symbolCount
 )
 
-// symbols gives each call's name in the library, with the version that the
-// headers add to it, and the first driver that has it, as cuDriverGetVersion
-// counts: 1000 times the major version and 10 times the minor one.
+// symbols gives each call's name in the library, with the version suffix that the headers
+// add, and the first driver version that has it, in cuDriverGetVersion's form: 1000 times
+// the major version plus 10 times the minor.
 var symbols = [symbolCount]struct {
 	name  string
 	since int

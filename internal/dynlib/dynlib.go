@@ -1,5 +1,5 @@
-// Package dynlib finds functions of shared libraries when the program runs, with cgo or
-// without. It is there on Linux for amd64 and arm64, without the tag static.
+// Package dynlib finds functions of shared libraries at run time, with cgo or without. It
+// works on Linux for amd64 and arm64, without the tag static.
 package dynlib
 
 import (

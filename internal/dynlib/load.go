@@ -8,15 +8,15 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// Open loads a library for the life of the process. Its error is the linker's.
+// Open loads a library for the life of the process. It returns the linker's error.
 func Open(name string) (uintptr, error) {
-	// What went wrong is kept by the C library for each thread.
+	// The C library keeps the error for each thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	return purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_LOCAL)
 }
 
-// Find returns a function's address, or 0 where the library lacks it.
+// Find returns a function's address, or 0 if the library lacks it.
 func Find(library uintptr, name string) uintptr {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -5,5 +5,5 @@ package dynlib
 // Open returns ErrNotBuilt.
 func Open(string) (uintptr, error) { return 0, ErrNotBuilt }
 
-// Find finds nothing.
+// Find returns 0.
 func Find(uintptr, string) uintptr { return 0 }

@@ -5,21 +5,22 @@ import (
 	"strings"
 )
 
-// Cgroup is what the control groups of this process allow it.
+// Cgroup is the limits from the control groups of this process.
 type Cgroup struct {
-	// MemoryBytes is the lowest limit on memory from this group to the top; Unlimited, or 0 where unknown.
+	// MemoryBytes is the lowest limit on memory from this group to the top; Unlimited, or 0
+	// if unknown.
 	MemoryBytes int64
-	// RDMA is the limit on RDMA handles and objects, as rdma.max writes it: a line a
-	// device; empty where there is none.
+	// RDMA is the limit on RDMA handles and objects in the form of rdma.max, a line a
+	// device; empty if there is none.
 	RDMA string
 }
 
-// cgroup reads version 2, and version 1's memory controller where that is mounted instead.
+// cgroup reads version 2, and version 1's memory controller if that is mounted instead.
 func (t tree) cgroup() Cgroup {
 	var c Cgroup
 	membership, _ := t.text("proc/self/cgroup")
 	for line := range strings.Lines(membership) {
-		// hierarchy:controllers:path, of version 2 with neither number nor controllers
+		// hierarchy:controllers:path; version 2 has hierarchy 0 and no controllers
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		if len(parts) != 3 {
 			continue
@@ -51,8 +52,8 @@ func (t tree) memoryLimit(mount, group, file string) int64 {
 	return limit
 }
 
-// nearest returns the content of a file of the group or of the closest above that has
-// a limit in it.
+// nearest returns the content of a file from the group, or from its closest ancestor with a
+// limit in the file.
 func (t tree) nearest(mount, group, file string) string {
 	for _, g := range upwards(group) {
 		for line := range strings.Lines(t.word(mount, g, file)) {
@@ -64,8 +65,8 @@ func (t tree) nearest(mount, group, file string) string {
 	return ""
 }
 
-// upwards lists a group and those above it. A container sees its own group as the
-// root of the mount, so that one comes last whatever the path says.
+// upwards lists a group and its ancestors. A container sees its group as the root of the
+// mount, so the root comes last for any path.
 func upwards(group string) []string {
 	groups := []string{}
 	for g := path.Clean("/" + group); g != "/"; g = path.Dir(g) {
@@ -74,7 +75,7 @@ func upwards(group string) []string {
 	return append(groups, "/")
 }
 
-// lower returns the stricter of two limits, of which 0 is not known.
+// lower returns the stricter of two limits; 0 is unknown.
 func lower(a, b int64) int64 {
 	switch {
 	case a == 0 || a == Unlimited && b != 0:

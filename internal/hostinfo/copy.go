@@ -7,10 +7,9 @@ import (
 	"kvbench/internal/hostmem"
 )
 
-// CopyRate says how fast one core copies memory that no cache holds, in bytes
-// copied a second: the ceiling of anything that moves data by copying. The first
-// call measures it, which takes about 50 ms; a process that serves many runs
-// measures once.
+// CopyRate returns one core's rate, in bytes a second, of copying memory that is in no
+// cache: the ceiling of any transfer by copying. The first call measures for about 50 ms;
+// later calls of the process return the same value.
 func CopyRate() float64 { return copyRate() }
 
 var copyRate = sync.OnceValue(measureCopyRate)

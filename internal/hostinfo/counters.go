@@ -5,17 +5,18 @@ import (
 	"strconv"
 )
 
-// PortCounters are what a port of an RDMA device has counted, by the kernel's names. A counter
-// that the device does not have, or that cannot be read, is not in the map. The
-// kernel's documentation (sysfs-class-infiniband) and the driver's say what each means.
+// PortCounters are the counters of a port of an RDMA device, by the kernel's names. A
+// counter that the device lacks, or that cannot be read, is not in the map. The
+// documentation of the kernel (sysfs-class-infiniband) and of the driver defines each
+// counter.
 type PortCounters struct {
-	// Port has what counters/ holds, by the names of the InfiniBand specification.
+	// Port is the content of counters/, by the names of the InfiniBand specification.
 	// port_xmit_data and port_rcv_data, which count units of 4 bytes, are here as
-	// port_xmit_bytes and port_rcv_bytes, in bytes: payload and headers. Software
-	// devices have none of these.
+	// port_xmit_bytes and port_rcv_bytes, in bytes: payload and headers. Software devices
+	// have none of these.
 	Port map[string]uint64 `json:"port,omitempty"`
-	// Hardware has what hw_counters/ holds, by the driver's names. The kernel may
-	// answer with values as old as hw_counters/lifespan says, around 10 ms.
+	// Hardware is the content of hw_counters/, by the driver's names. The kernel may return
+	// values as old as hw_counters/lifespan, around 10 ms.
 	Hardware map[string]uint64 `json:"hardware,omitempty"`
 }
 
@@ -23,8 +24,8 @@ type PortCounters struct {
 // Specification 1, PortCounters: "data octets, divided by 4").
 const dataWord = 4
 
-// ReadPortCounters reads the counters of a port; ports count from 1. It returns an
-// error where there is no such port, and what could be read otherwise.
+// ReadPortCounters reads the counters of a port; ports count from 1. It returns an error if
+// there is no such port, otherwise all readable counters.
 func ReadPortCounters(device string, port int) (PortCounters, error) {
 	return host.portCounters(device, port)
 }
@@ -44,11 +45,11 @@ func (t tree) portCounters(device string, port int) (PortCounters, error) {
 	return c, nil
 }
 
-// counters reads every file of a directory that holds a count.
+// counters reads every file of a directory that holds a number.
 func (t tree) counters(dir string) map[string]uint64 {
 	counts := make(map[string]uint64)
 	for _, name := range t.names(dir) {
-		if name == "lifespan" { // a setting that lies among the counters
+		if name == "lifespan" { // a setting, not a counter
 			continue
 		}
 		if n, err := strconv.ParseUint(t.word(dir, name), 10, 64); err == nil {
@@ -58,8 +59,8 @@ func (t tree) counters(dir string) map[string]uint64 {
 	return counts
 }
 
-// Sub returns what was counted since before. A counter that either side lacks, or
-// that was reset in between and so went backwards, is left out.
+// Sub returns the counts since before. It omits a counter that either side lacks, or that
+// went backwards because it was reset in between.
 func (c PortCounters) Sub(before PortCounters) PortCounters {
 	return PortCounters{Port: since(c.Port, before.Port), Hardware: since(c.Hardware, before.Hardware)}
 }

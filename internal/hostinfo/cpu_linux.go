@@ -9,7 +9,8 @@ import (
 // ProcessCPU returns the processor time, user and system, that this process has used.
 func ProcessCPU() time.Duration { return usage(unix.RUSAGE_SELF) }
 
-// ThreadCPU returns the same of the calling thread, which the caller has locked.
+// ThreadCPU returns the processor time of the calling thread. The caller must have locked
+// the goroutine to it.
 func ThreadCPU() time.Duration { return usage(unix.RUSAGE_THREAD) }
 
 func usage(who int) time.Duration {

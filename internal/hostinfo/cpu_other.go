@@ -17,5 +17,5 @@ func ProcessCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// ThreadCPU returns 0: this system does not tell.
+// ThreadCPU returns 0: this system does not report it.
 func ThreadCPU() time.Duration { return 0 }

@@ -1,5 +1,5 @@
 package hostinfo
 
-// Fault says why something cannot be used, or not as well as it could be, and how
-// to mend it. The zero Fault is none.
+// Fault is the reason why a part is unusable, or slower than possible, with its fix. The
+// zero Fault is none.
 type Fault struct{ Reason, Mend string }

@@ -4,18 +4,18 @@ import (
 	"strings"
 )
 
-// GPU is an NVIDIA GPU as its kernel driver lists it, without asking CUDA.
+// GPU is an NVIDIA GPU as listed by its kernel driver, without CUDA.
 type GPU struct {
 	Minor    string // N of /dev/nvidiaN
 	Model    string
 	UUID     string
 	PCI      PCI
-	NUMANode int // UnknownNode where there is none
+	NUMANode int // UnknownNode if there is none
 	Driver   string
 }
 
-// gpus lists the GPUs that the driver shows to this process. Where there are none
-// the fault says why.
+// gpus lists the GPUs that the driver shows to this process. If there are none, the fault
+// is the reason.
 func (t tree) gpus() ([]GPU, Fault) {
 	const dir = "proc/driver/nvidia/gpus"
 	var list []GPU
@@ -46,7 +46,7 @@ func (t tree) noGPU() Fault {
 	return Fault{"no NVIDIA driver: /proc/driver/nvidia is absent", "where there is an NVIDIA GPU, install its driver; in a container: docker --gpus all"}
 }
 
-// nvidiaDriver takes the version out of "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat ...".
+// nvidiaDriver extracts the version from "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat ...".
 func (t tree) nvidiaDriver() string {
 	for _, word := range strings.Fields(t.value("NVRM version", "proc/driver/nvidia/version")) {
 		if word[0] >= '0' && word[0] <= '9' && strings.Contains(word, ".") {

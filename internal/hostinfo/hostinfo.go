@@ -1,5 +1,5 @@
-// Package hostinfo says where a run took place: the host, its processors and
-// memory, and the network interface on the path. It reads and changes nothing else.
+// Package hostinfo reads facts about this machine: the host, its processors, memory, GPUs
+// and limits, its network interfaces and RDMA devices. It changes nothing.
 package hostinfo
 
 import (
@@ -8,7 +8,7 @@ import (
 	"runtime"
 )
 
-// Host describes this machine as far as the system tells; what it does not is zero.
+// Host describes this machine. Fields that the system does not report are zero.
 type Host struct {
 	Hostname       string `json:"hostname"`
 	OS             string `json:"os"`
@@ -26,16 +26,16 @@ type Device struct {
 	Name     string `json:"name,omitempty"`
 	MTU      int    `json:"mtu,omitempty"`
 	Loopback bool   `json:"loopback,omitempty"`
-	// BytesPerSecond is the line rate of a physical interface, one way. Virtual
-	// ones claim rates that mean nothing, so theirs is 0.
+	// BytesPerSecond is the line rate of a physical interface, one way. It is 0 for a
+	// virtual interface: the rates that these report are meaningless.
 	BytesPerSecond float64 `json:"bytes_per_second,omitempty"`
-	// ShapedBytesPerSecond is the rate to which this host's own traffic control
-	// (tbf) shapes what the interface sends; 0 without.
+	// ShapedBytesPerSecond is the limit that this host's traffic control (tbf) sets on the
+	// interface's output; 0 without shaping.
 	ShapedBytesPerSecond float64 `json:"shaped_bytes_per_second,omitempty"`
 }
 
-// RealRate is the rate, bytes a second, that the interface can have: that of the
-// hardware or of the shaper, whichever is lower; 0 where neither is known.
+// RealRate is the rate, in bytes a second, that the interface can reach: the lower of line
+// rate and shaped rate; 0 if both are unknown.
 func (d Device) RealRate() float64 {
 	switch {
 	case d.ShapedBytesPerSecond == 0:
@@ -46,7 +46,7 @@ func (d Device) RealRate() float64 {
 	return min(d.BytesPerSecond, d.ShapedBytesPerSecond)
 }
 
-// Gather describes the host, and the interface that has the given address (nil: none).
+// Gather describes the host, and the interface with the given address (nil: none).
 func Gather(local net.Addr) Host {
 	name, _ := os.Hostname()
 	h := Host{Hostname: name, OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Device: DeviceOf(local)}
@@ -54,8 +54,8 @@ func Gather(local net.Addr) Host {
 	return h
 }
 
-// PathAddr is the address whose interface carries a connection. Between two
-// addresses of one host that is the loopback, whatever interface they belong to.
+// PathAddr is the address of the interface that carries a connection. Between two equal
+// addresses that is the loopback, whichever interface has the address.
 func PathAddr(c interface {
 	LocalAddr() net.Addr
 	RemoteAddr() net.Addr
@@ -68,7 +68,7 @@ func PathAddr(c interface {
 	return c.LocalAddr()
 }
 
-// DeviceOf returns the interface that has a TCP address; the zero Device where there is none.
+// DeviceOf returns the interface with a TCP address; the zero Device if there is none.
 func DeviceOf(addr net.Addr) Device {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok {

@@ -15,8 +15,8 @@ func (h *Host) system() {
 	h.AvailableBytes = AvailableMemory()
 }
 
-// AvailableMemory returns the bytes that can be allocated without swapping, 0 where unknown.
-// A cgroup's limit counts where it is lower.
+// AvailableMemory returns the bytes that can be allocated without swapping, 0 if unknown. A
+// cgroup's limit counts if it is lower.
 func AvailableMemory() int64 {
 	free := kibibytes(host.value("MemAvailable", "proc/meminfo"))
 	limit, limited := host.number("sys/fs/cgroup/memory.max")

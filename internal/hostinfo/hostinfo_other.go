@@ -4,7 +4,7 @@ package hostinfo
 
 func (h *Host) system() {}
 
-// AvailableMemory returns 0: this system does not tell.
+// AvailableMemory returns 0: this system does not report it.
 func AvailableMemory() int64 { return 0 }
 
 func lineRate(string) float64 { return 0 }

@@ -2,8 +2,8 @@ package hostinfo
 
 import "golang.org/x/sys/unix"
 
-// Inspect lists what this host has, as far as this process may see it. It changes
-// nothing and fails in parts only.
+// Inspect lists this host's inventory, as far as this process may read it. It changes
+// nothing. If a part cannot be read, the others are still listed.
 func Inspect() Inventory {
 	list, err := nics()
 	i := host.inventory(list, rdmaDeviceOf)

@@ -4,7 +4,7 @@ package hostinfo
 
 import "net"
 
-// Inspect lists the network interfaces: of the rest this system does not tell.
+// Inspect lists the network interfaces, the only part available on this system.
 func Inspect() Inventory {
 	var i Inventory
 	interfaces, err := net.Interfaces()

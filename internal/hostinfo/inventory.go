@@ -1,7 +1,7 @@
 package hostinfo
 
-// Inventory is what a host has to move KV with. Parts that the host lacks, or that the system
-// does not tell of, are in Missing.
+// Inventory lists the hardware and limits that matter for moving KV. Missing lists the
+// parts that the host lacks or the system does not report.
 type Inventory struct {
 	NICs    []NIC
 	RDMA    []RDMADevice
@@ -11,14 +11,14 @@ type Inventory struct {
 	Missing []Missing
 }
 
-// Missing is a part of the inventory of which there is nothing: rdma, say.
+// Missing is an absent part of the inventory, such as rdma.
 type Missing struct {
 	Name string
 	Fault
 }
 
-// inventory reads everything but the network interfaces, which do not come from
-// files, and joins them with the rest.
+// inventory reads all parts but the network interfaces, which do not come from files, and
+// joins the interfaces with them.
 func (t tree) inventory(nics []NIC, mapped func(netdev string) string) Inventory {
 	i := Inventory{NICs: nics, NUMA: t.numaNodes(), Limits: t.limits()}
 	var noRDMA, noGPU Fault

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// Unlimited is a limit that there is not.
+// Unlimited stands for the absence of a limit.
 const Unlimited int64 = -1
 
-// Limits are what bounds the memory that a run can have. Nil parts are unknown.
+// Limits bound the memory of a run. Nil parts are unknown.
 type Limits struct {
 	Memlock          *Memlock
 	HugePages        []HugePages
-	TransparentPages string // mode of transparent huge pages: always, madvise, never; empty where unknown
+	TransparentPages string // mode of transparent huge pages: always, madvise, never; empty if unknown
 	Cgroup           Cgroup
 	SharedMemory     *SharedMemory
 	PeerMemory       PeerMemory
@@ -24,14 +24,14 @@ type HugePages struct {
 	Total, Free int64
 }
 
-// SharedMemory is /dev/shm, in which processes of a host share memory, in bytes.
+// SharedMemory is /dev/shm, the memory shared by processes of a host, in bytes.
 type SharedMemory struct {
 	Total, Free int64
 	Fault       Fault
 }
 
-// enoughShared is the room in /dev/shm that a run over a shared-memory lane should
-// find. Containers get 64 MiB unless told otherwise.
+// enoughShared is the size of /dev/shm that suffices for a run over a shared-memory lane.
+// Containers get 64 MiB by default.
 const enoughShared = 1 << 30
 
 func sharedMemory(total, free int64) *SharedMemory {
@@ -65,7 +65,7 @@ func (t tree) hugePages() []HugePages {
 	return pools
 }
 
-// transparentPages takes the chosen mode out of "always [madvise] never".
+// transparentPages extracts the selected mode from "always [madvise] never".
 func (t tree) transparentPages() string {
 	_, rest, _ := strings.Cut(t.word("sys/kernel/mm/transparent_hugepage/enabled"), "[")
 	mode, _, ok := strings.Cut(rest, "]")

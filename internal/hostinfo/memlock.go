@@ -8,17 +8,18 @@ import (
 	"kvbench/internal/units"
 )
 
-// Memlock is how much memory this process may keep from being swapped out, which
-// is what registering it with an RDMA device does: RLIMIT_MEMLOCK, in bytes or Unlimited.
+// Memlock is the limit on memory that this process may keep from being swapped out:
+// RLIMIT_MEMLOCK, in bytes or Unlimited. Registering memory with an RDMA device counts
+// against it.
 type Memlock struct {
 	Soft, Hard int64
-	// Exempt processes may lock any amount: they have CAP_IPC_LOCK, and not merely
-	// in a user namespace of their own.
+	// Exempt processes may lock any amount: they have CAP_IPC_LOCK in the initial user
+	// namespace.
 	Exempt bool
 	Fault  Fault
 }
 
-// memlock reads the limit from /proc; nil where it does not tell.
+// memlock reads the limit from /proc; nil if /proc does not report it.
 func (t tree) memlock() *Memlock {
 	limits, _ := t.text("proc/self/limits")
 	for line := range strings.Lines(limits) {
@@ -53,7 +54,7 @@ func parseLimit(s string) (int64, error) {
 	return n, err
 }
 
-// mayLock reports whether the kernel spares this process the limit: it asks for
+// mayLock reports whether this process is exempt from the limit: the kernel checks for
 // CAP_IPC_LOCK in the initial user namespace (ib_umem_get, drivers/infiniband/core/umem.c).
 func (t tree) mayLock() bool {
 	const ipcLock = 14 // include/uapi/linux/capability.h
@@ -65,7 +66,7 @@ func (t tree) mayLock() bool {
 	return !ok || strings.Join(strings.Fields(ids), " ") == "0 0 4294967295" // a kernel without user namespaces has no map
 }
 
-// fault holds the limit against the host's memory, which is the most that a run can want.
+// fault compares the limit with the host's memory, the most that a run can use.
 func (m Memlock) fault(memory int64) Fault {
 	if m.Exempt || m.Soft == Unlimited || m.Soft >= memory {
 		return Fault{}
@@ -81,5 +82,5 @@ func (m Memlock) mend() string {
 	return "raise the hard limit: \"* - memlock unlimited\" in /etc/security/limits.conf and log in again; " + elsewhere
 }
 
-// LockLimit returns this process's limit, or nil where the system does not tell.
+// LockLimit returns this process's limit, or nil if the system does not report it.
 func LockLimit() *Memlock { return host.memlock() }

@@ -9,32 +9,35 @@ import (
 	"kvbench/internal/units"
 )
 
-// Class says what is behind a network interface; it is empty where sysfs does not show the interface.
+// Class is the kind of device behind a network interface; empty if sysfs does not show the
+// interface.
 type Class string
 
 // The classes.
 const (
-	Physical Class = "physical" // a device of the machine, or one that a hypervisor shows as such
+	Physical Class = "physical" // a device of the machine, or presented as such by a hypervisor
 	Virtual  Class = "virtual"  // made by the kernel: veth, bridge, bond, VLAN, tunnel
 	Loopback Class = "loopback"
 )
 
-// NIC is a network interface and what it sits on. What the system does not tell is zero.
+// NIC is a network interface with its device. Fields that the system does not report are
+// zero.
 type NIC struct {
 	Device
 	Class    Class
-	Type     string // the kernel's kind of a virtual one: veth, bridge, bond, vlan, ...
+	Type     string // the kernel's kind of a virtual interface: veth, bridge, bond, vlan, ...
 	State    string // operational state of RFC 2863: up, down, unknown, ...
 	Driver   string
 	PCI      PCI
-	NUMANode int      // UnknownNode where there is none
+	NUMANode int      // UnknownNode if there is none
 	RDMA     []string // RDMA devices that it belongs to
-	Fault    Fault    // why it is slower than its rate says
-	// address is the link's own; of IPoIB, 20 bytes that end in the port's GUID.
+	Fault    Fault    // the reason if it is slower than its rate
+	// address is the link address. An IPoIB address has 20 bytes and ends in the port's
+	// GUID.
 	address net.HardwareAddr
 }
 
-// describe adds to an interface what sysfs says of it.
+// describe fills in an interface's facts from sysfs.
 func (t tree) describe(n *NIC) {
 	switch {
 	case n.Loopback:
@@ -66,8 +69,8 @@ func narrowSlot(n NIC) Fault {
 	return f
 }
 
-// lineRate returns the rate of a physical interface in bytes a second. One
-// without a device behind it (veth, bridge, lo) has none.
+// lineRate returns the rate of a physical interface in bytes a second; 0 for an interface
+// without a device (veth, bridge, lo).
 func (t tree) lineRate(name string) float64 {
 	if !t.exists(netClass, name, "device") {
 		return 0
@@ -79,11 +82,11 @@ func (t tree) lineRate(name string) float64 {
 	return float64(mbit) * 1e6 / 8
 }
 
-// joinRDMA notes at each interface which RDMA devices it belongs to, and at each
-// InfiniBand port which interfaces do. mapped is what rdmamap says of an interface:
-// one device. The tables of the ports name more where there are more (a software
-// device beside the NIC's own, a bond), and IPoIB's addresses end in the port's GUID,
-// which is also the end of its first GID.
+// joinRDMA adds to each interface its RDMA devices, and to each InfiniBand port its
+// interfaces. mapped returns rdmamap's answer for an interface: one device. The GID tables
+// of the ports name further devices if there are several (a software device beside the
+// NIC's, a bond). An IPoIB address ends in the port's GUID, which is also the end of the
+// port's first GID.
 func joinRDMA(nics []NIC, devices []RDMADevice, mapped func(netdev string) string) {
 	for i := range nics {
 		n := &nics[i]
@@ -105,7 +108,7 @@ func joinRDMA(nics []NIC, devices []RDMADevice, mapped func(netdev string) strin
 	}
 }
 
-// overIPoIB reports whether an interface of that address runs on this port.
+// overIPoIB reports whether an interface with that address runs on this port.
 func (p RDMAPort) overIPoIB(address net.HardwareAddr) bool {
 	if len(address) != 20 || p.LinkLayer != "InfiniBand" || len(p.GIDs) == 0 {
 		return false
@@ -114,7 +117,7 @@ func (p RDMAPort) overIPoIB(address net.HardwareAddr) bool {
 	return [8]byte(guid[8:]) == [8]byte(address[12:])
 }
 
-// sortNICs puts what data can leave the host through first.
+// sortNICs puts the interfaces that lead out of the host first.
 func sortNICs(nics []NIC) {
 	rank := map[Class]int{Physical: 0, "": 1, Virtual: 2, Loopback: 3}
 	slices.SortFunc(nics, func(a, b NIC) int {

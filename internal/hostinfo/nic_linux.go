@@ -21,7 +21,7 @@ func nics() ([]NIC, error) {
 			Device: Device{Name: a.Name, MTU: a.MTU, Loopback: a.Flags&net.FlagLoopback != 0, ShapedBytesPerSecond: shapedRate(a.Index)},
 			State:  a.OperState.String(), address: a.HardwareAddr,
 		}
-		if l.Type() != "device" { // what the kernel's drivers for hardware leave it at
+		if l.Type() != "device" { // the type that drivers for hardware leave unset
 			n.Type = l.Type()
 		}
 		list = append(list, n)
@@ -29,7 +29,7 @@ func nics() ([]NIC, error) {
 	return list, nil
 }
 
-// rdmaDeviceOf returns the RDMA device of a network interface, empty where it has none.
+// rdmaDeviceOf returns the RDMA device of a network interface, empty if it has none.
 func rdmaDeviceOf(netdev string) string {
 	d, err := rdmamap.GetRdmaDeviceForNetdevice(netdev)
 	if err != nil {

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// NUMANode is a set of processors and the memory that is near them.
+// NUMANode is a set of processors and the memory near them.
 type NUMANode struct {
 	Number      int
-	CPUs        string // as the kernel lists them: 0-15,32-47
+	CPUs        string // in the kernel's list form: 0-15,32-47
 	MemoryBytes int64
 	FreeBytes   int64
 }
@@ -35,8 +35,8 @@ func (t tree) nodeMemory(dir, node, field string) int64 {
 	return kibibytes(t.value("Node "+strings.TrimPrefix(node, "node")+" "+field, dir, node, "meminfo"))
 }
 
-// ProcessorsOf returns the processors of a NUMA node. It is empty where the host has
-// one node only, where all processors are as near, and where the node is not known.
+// ProcessorsOf returns the processors of a NUMA node. It is empty if the host has only one
+// node, since all processors are then equally near, and if the node is unknown.
 func ProcessorsOf(node int) []int { return host.processorsOf(node) }
 
 func (t tree) processorsOf(node int) []int {
@@ -52,7 +52,8 @@ func (t tree) processorsOf(node int) []int {
 	return nil
 }
 
-// parseCPUList reads the kernel's form of a set, 0-15,32-47; nil where it is none.
+// parseCPUList reads the kernel's list form of a set, 0-15,32-47; nil if s has another
+// form.
 func parseCPUList(s string) []int {
 	var cpus []int
 	for part := range strings.SplitSeq(s, ",") {
@@ -72,5 +73,5 @@ func parseCPUList(s string) []int {
 	return cpus
 }
 
-// maxCPU is the highest number that the kernel can be built for.
+// maxCPU is the highest processor number that a kernel can be built for.
 const maxCPU = 8191

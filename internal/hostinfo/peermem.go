@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// PeerMemory is what lets RDMA devices reach GPU memory: one of the modules, or
-// dma-buf, which the kernel has from 5.12 on and NVIDIA's open kernel modules support.
+// PeerMemory lists the ways for RDMA devices to reach GPU memory: a module, or dma-buf,
+// which needs Linux 5.12 and NVIDIA's open kernel modules.
 type PeerMemory struct {
 	Modules    []string // loaded ones
 	OpenDriver bool     // NVIDIA's open kernel modules are loaded
 }
 
-// Possible reports whether there is a way, as far as can be seen from outside the drivers.
+// Possible reports whether there is a way, as far as is visible from outside the drivers.
 func (p PeerMemory) Possible() bool { return len(p.Modules) > 0 || p.OpenDriver }
 
-// ReadPeerMemory looks for it on this host.
+// ReadPeerMemory returns the ways of this host.
 func ReadPeerMemory() PeerMemory { return host.peerMemory() }
 
 func (t tree) peerMemory() PeerMemory {

@@ -7,10 +7,11 @@ import (
 	"strings"
 )
 
-// rdmaClass lists the RDMA devices: ABI/stable/sysfs-class-infiniband in the kernel's documentation.
+// rdmaClass lists the RDMA devices: ABI/stable/sysfs-class-infiniband in the kernel's
+// documentation.
 const rdmaClass = "sys/class/infiniband"
 
-// RDMADevice is one RDMA device. What the system does not tell is zero.
+// RDMADevice is one RDMA device. Fields that the system does not report are zero.
 type RDMADevice struct {
 	Name     string
 	NodeType string // CA: InfiniBand and RoCE; RNIC: iWARP
@@ -21,9 +22,9 @@ type RDMADevice struct {
 	// Software devices (rxe, siw) run on the host's CPU over any network interface.
 	Software bool
 	PCI      PCI
-	NUMANode int    // UnknownNode where there is none
-	Node     string // the device file that user space opens, as /dev/infiniband/uverbs0; empty where there is none
-	Fault    Fault  // why none of the ports can be used by this process
+	NUMANode int    // UnknownNode if there is none
+	Node     string // the device file that user space opens, as /dev/infiniband/uverbs0; empty if there is none
+	Fault    Fault  // the reason if this process can use none of the ports
 	Ports    []RDMAPort
 }
 
@@ -33,19 +34,20 @@ type RDMAPort struct {
 	State          string  // ACTIVE, DOWN, INIT, ARMED
 	PhysicalState  string  // LinkUp, Polling, Disabled, ...
 	LinkLayer      string  // InfiniBand or Ethernet
-	BytesPerSecond float64 // of the link, one way; what software claims means nothing, so its is 0
-	Lanes          string  // how that comes about, such as 4X EDR
-	// MTU is the largest payload of a packet in bytes, where it can be told: on
-	// Ethernet it follows from the network interface's. InfiniBand's is not in sysfs.
+	BytesPerSecond float64 // of the link, one way; 0 for software, which reports meaningless rates
+	Lanes          string  // composition of the rate, such as 4X EDR
+	// MTU is the largest payload of a packet in bytes; 0 if unknown. On Ethernet it follows
+	// from the network interface's. InfiniBand's is not in sysfs.
 	MTU     int
-	LID     int // address that the subnet manager gave; 0 on Ethernet
+	LID     int // address given by the subnet manager; 0 on Ethernet
 	GIDs    []GID
 	Netdevs []string // network interfaces on this port
-	// Bonded says that one of those joins the links of several ports (bonding), or is on
-	// one that does. What rate and counters say may then be of one of the links only.
+	// Bonded reports that an interface of the port joins the links of several ports
+	// (bonding), or is on top of a bond. Rate and counters may then cover only one of the
+	// links.
 	Bonded   bool
 	Counters PortCounters
-	Fault    Fault // why this port cannot be used
+	Fault    Fault // the reason if this port cannot be used
 }
 
 // GID is an entry of a port's table of addresses.
@@ -56,7 +58,7 @@ type GID struct {
 	Netdev  string
 }
 
-// rdmaDevices lists the RDMA devices. Where there are none the fault says why.
+// rdmaDevices lists the RDMA devices. If there are none, the fault is the reason.
 func (t tree) rdmaDevices() ([]RDMADevice, Fault) {
 	var devices []RDMADevice
 	for _, name := range t.names(rdmaClass) {
@@ -88,7 +90,7 @@ func (t tree) rdmaDevice(name string) RDMADevice {
 	for _, number := range at.names("ports") {
 		if n, err := strconv.Atoi(number); err == nil {
 			p := t.rdmaPort(name, n)
-			if d.Software { // it counts what it sends itself, whatever is below it
+			if d.Software { // it counts its own traffic only, also on top of a bond
 				p.BytesPerSecond, p.Lanes, p.Bonded = 0, "", false
 			}
 			d.Ports = append(d.Ports, p)
@@ -97,14 +99,14 @@ func (t tree) rdmaDevice(name string) RDMADevice {
 	return d
 }
 
-// software reports whether a device has no hardware behind it: the kernel keeps
-// such under devices/virtual.
+// software reports whether a device has no hardware behind it. The kernel keeps such
+// devices under devices/virtual.
 func (t tree) software(name string) bool {
 	return strings.Contains(t.resolve(rdmaClass, name), "/devices/virtual/")
 }
 
-// softwareDriver names the driver of a device without hardware. The kernel has two:
-// rxe speaks RoCE and siw iWARP.
+// softwareDriver names the driver of a device without hardware. The kernel has two: rxe for
+// RoCE and siw for iWARP.
 func softwareDriver(nodeType string) string {
 	if nodeType == "RNIC" {
 		return "siw"
@@ -119,7 +121,7 @@ func (t tree) rdmaPort(device string, number int) RDMAPort {
 		GIDs: at.gids(), LID: parseLID(at.word("lid")),
 	}
 	p.BytesPerSecond, p.Lanes = parseRate(at.word("rate"))
-	p.Counters, _ = t.portCounters(device, number) // the port is there: it was listed
+	p.Counters, _ = t.portCounters(device, number) // the port exists: it was listed
 	for _, g := range p.GIDs {
 		if g.Netdev != "" && !slices.Contains(p.Netdevs, g.Netdev) {
 			p.Netdevs = append(p.Netdevs, g.Netdev)
@@ -135,7 +137,7 @@ func (t tree) rdmaPort(device string, number int) RDMAPort {
 	return p
 }
 
-// gids reads the table of the port whose directory t is, without its empty entries.
+// gids reads the table of the port at directory t, without its empty entries.
 func (t tree) gids() []GID {
 	var table []GID
 	for _, name := range t.names("gids") {
@@ -152,10 +154,12 @@ func (t tree) gids() []GID {
 	return table
 }
 
-// netClass lists the network interfaces: ABI/testing/sysfs-class-net in the kernel's documentation.
+// netClass lists the network interfaces: ABI/testing/sysfs-class-net in the kernel's
+// documentation.
 const netClass = "sys/class/net"
 
-// bonded reports whether a network interface is a bond, or a VLAN or the like on one.
+// bonded reports whether a network interface is a bond, or is on top of a bond, as a VLAN
+// is.
 func (t tree) bonded(name string) bool {
 	at := tree(t.path(netClass, name))
 	return at.exists("bonding") || slices.ContainsFunc(at.names(), func(entry string) bool {
@@ -163,10 +167,11 @@ func (t tree) bonded(name string) bool {
 	})
 }
 
-// ownNetdevs returns the interface that a port's MTU follows, out of those in its table:
-// the one of the same device. VLANs and the like in the table are upon that, and may have
-// a smaller MTU, which is theirs only. A software device names its own. Where none is the
-// port's own, as with a bond, it returns all.
+// ownNetdevs returns the interfaces in a port's table that determine its MTU: the
+// interfaces of the same hardware device. VLANs and similar interfaces in the table are on
+// top of these and may have a smaller MTU, which does not apply to the port. A software
+// device names its interface. If no interface belongs to the same device, as with a bond,
+// it returns all.
 func (t tree) ownNetdevs(device string, p RDMAPort) []string {
 	if parent := t.word(rdmaClass, device, "parent"); parent != "" {
 		return []string{parent}
@@ -184,12 +189,12 @@ func (t tree) ownNetdevs(device string, p RDMAPort) []string {
 	return own
 }
 
-// roceHeaders is what the kernel sets aside of an Ethernet interface's MTU for the
-// headers of RoCE: GRH 40, UDP 8, BTH 12, XRC 4, AtomicETH 28, ICRC 4 bytes
-// (iboe_get_mtu in include/rdma/ib_addr.h).
+// roceHeaders is the room that the kernel keeps in an Ethernet interface's MTU for the
+// headers of RoCE: GRH 40, UDP 8, BTH 12, XRC 4, AtomicETH 28, ICRC 4 bytes (iboe_get_mtu
+// in include/rdma/ib_addr.h).
 const roceHeaders = 40 + 8 + 12 + 4 + 28 + 4
 
-// roceMTU derives the MTU of an Ethernet port from that of its own interface; 0 where it cannot.
+// roceMTU derives the MTU of an Ethernet port from its interface's; 0 if it cannot.
 func (t tree) roceMTU(device string, p RDMAPort) int {
 	if p.LinkLayer != "Ethernet" {
 		return 0
@@ -208,7 +213,7 @@ func (t tree) roceMTU(device string, p RDMAPort) int {
 	return 0
 }
 
-// afterColon takes the name out of "4: ACTIVE".
+// afterColon extracts the name from "4: ACTIVE".
 func afterColon(s string) string {
 	if _, name, ok := strings.Cut(s, ":"); ok {
 		return strings.TrimSpace(name)
@@ -216,7 +221,7 @@ func afterColon(s string) string {
 	return s
 }
 
-// parseRate reads "100 Gb/sec (4X EDR)": bytes a second, and what is in the brackets.
+// parseRate reads "100 Gb/sec (4X EDR)": bytes a second, and the text in brackets.
 func parseRate(s string) (bytesPerSecond float64, lanes string) {
 	number, rest, ok := strings.Cut(s, " Gb/sec")
 	if !ok {
@@ -225,7 +230,7 @@ func parseRate(s string) (bytesPerSecond float64, lanes string) {
 	return positive(number) * 1e9 / 8, strings.Trim(rest, " ()")
 }
 
-// parseLID reads "0x1f"; 0 where it is none.
+// parseLID reads "0x1f"; 0 if s is no number.
 func parseLID(s string) int {
 	n, err := strconv.ParseUint(s, 0, 16)
 	if err != nil {
@@ -234,5 +239,5 @@ func parseLID(s string) int {
 	return int(n)
 }
 
-// RDMADevices lists this host's RDMA devices. Where there are none the fault says why.
+// RDMADevices lists this host's RDMA devices. If there are none, the fault is the reason.
 func RDMADevices() ([]RDMADevice, Fault) { return host.rdmaDevices() }

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// noDevices explains an empty list of RDMA devices by why its directory could not be read.
+// noDevices explains an empty list of RDMA devices from the error of reading its directory.
 func noDevices(err error) Fault {
 	switch {
 	case err == nil:
@@ -23,8 +23,8 @@ func noDevices(err error) Fault {
 	return Fault{"RDMA devices cannot be listed: " + syscallReason(err), "let this user read /sys/class/infiniband"}
 }
 
-// verbsNode finds the file through which user space reaches a device, and says what
-// keeps this process from opening it.
+// verbsNode finds the file through which user space opens a device, and the reason if this
+// process cannot open it.
 func (t tree) verbsNode(device string) (path string, f Fault) {
 	const class = "sys/class/infiniband_verbs"
 	for _, name := range t.names(class) {
@@ -36,8 +36,8 @@ func (t tree) verbsNode(device string) (path string, f Fault) {
 	return "", Fault{"user space cannot reach it: there is no uverbs device", "modprobe ib_uverbs"}
 }
 
-// tryOpen opens a device file as UCX would, and closes it. Only that tells: a
-// container's device rules let access(2) pass and forbid to open.
+// tryOpen opens a device file as UCX would, and closes it. access(2) is no substitute: it
+// succeeds even if a container's device rules forbid opening the file.
 func tryOpen(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -46,7 +46,7 @@ func tryOpen(path string) error {
 	return f.Close()
 }
 
-// nodeFault explains what became of opening a device file.
+// nodeFault explains an error of opening a device file.
 func nodeFault(node string, err error) Fault {
 	switch {
 	case err == nil:
@@ -61,7 +61,7 @@ func nodeFault(node string, err error) Fault {
 	return Fault{node + " cannot be opened: " + syscallReason(err), "look for the driver's complaint in dmesg"}
 }
 
-// syscallReason is the last link of an error's chain, without the path.
+// syscallReason is the innermost error, without the path.
 func syscallReason(err error) string {
 	var path *fs.PathError
 	if errors.As(err, &path) {
@@ -70,7 +70,7 @@ func syscallReason(err error) string {
 	return err.Error()
 }
 
-// fault says why a port cannot carry data.
+// fault returns the reason why a port cannot carry data.
 func (p RDMAPort) fault() Fault {
 	switch {
 	case p.State == "":

@@ -8,31 +8,31 @@ import (
 	"strings"
 )
 
-// tree is the root of the file system that facts are read from: "/", or the
-// layout of some other host in a test.
+// tree is the root of the file system that facts are read from: "/", or in a test the
+// layout of another host.
 type tree string
 
-// host is this machine's own.
+// host is this machine's tree.
 const host tree = "/"
 
 func (t tree) path(elem ...string) string {
 	return filepath.Join(append([]string{string(t)}, elem...)...)
 }
 
-// text returns a file's content without the white space around it; false where
-// it cannot be read.
+// text returns a file's content without surrounding white space; false if it cannot be
+// read.
 func (t tree) text(elem ...string) (string, bool) {
 	b, err := os.ReadFile(t.path(elem...))
 	return strings.TrimSpace(string(b)), err == nil
 }
 
-// word is text, empty where it cannot be read.
+// word is text, empty if the file cannot be read.
 func (t tree) word(elem ...string) string {
 	s, _ := t.text(elem...)
 	return s
 }
 
-// number reads a file that holds one decimal number; false where it does not.
+// number reads a file that holds one decimal number; false if it does not.
 func (t tree) number(elem ...string) (int64, bool) {
 	s, ok := t.text(elem...)
 	if !ok {
@@ -42,8 +42,8 @@ func (t tree) number(elem ...string) (int64, bool) {
 	return n, err == nil
 }
 
-// names lists a directory: numbers by value, then the rest by name. It is empty
-// where the directory cannot be read.
+// names lists a directory: numbers by value, then the rest by name. It is empty if the
+// directory cannot be read.
 func (t tree) names(elem ...string) []string {
 	entries, err := os.ReadDir(t.path(elem...))
 	if err != nil {
@@ -70,7 +70,8 @@ func compareNames(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// splitNumber takes the number, of up to 9 digits, off the end of a name; -1 where there is none.
+// splitNumber splits the number, of up to 9 digits, off the end of a name; -1 if there is
+// none.
 func splitNumber(s string) (stem string, number int) {
 	i := len(s)
 	for i > 0 && len(s)-i < 9 && s[i-1] >= '0' && s[i-1] <= '9' {
@@ -83,8 +84,8 @@ func splitNumber(s string) (stem string, number int) {
 	return s[:i], n
 }
 
-// linkBase returns the last element of what a symbolic link points to, which is
-// how sysfs names a driver or a bus; empty where there is no such link.
+// linkBase returns the last element of a symbolic link's target, which is how sysfs names a
+// driver or a bus; empty if there is no such link.
 func (t tree) linkBase(elem ...string) string {
 	to, err := os.Readlink(t.path(elem...))
 	if err != nil {
@@ -93,7 +94,7 @@ func (t tree) linkBase(elem ...string) string {
 	return filepath.Base(to)
 }
 
-// resolve returns where a path leads once its links are followed; empty where it leads nowhere.
+// resolve returns a path with its links followed; empty if it leads nowhere.
 func (t tree) resolve(elem ...string) string {
 	to, err := filepath.EvalSymlinks(t.path(elem...))
 	if err != nil {
@@ -102,7 +103,7 @@ func (t tree) resolve(elem ...string) string {
 	return to
 }
 
-// missing says why a directory cannot be listed; nil where it can.
+// missing returns the error of listing a directory; nil if it can be listed.
 func (t tree) missing(elem ...string) error {
 	_, err := os.ReadDir(t.path(elem...))
 	return err
@@ -113,7 +114,7 @@ func (t tree) exists(elem ...string) bool {
 	return err == nil
 }
 
-// value returns what follows the first "name :" of a file; empty where there is none.
+// value returns the text after the first "name :" of a file; empty if there is none.
 func (t tree) value(name string, elem ...string) string {
 	content, _ := t.text(elem...)
 	for line := range strings.Lines(content) {
@@ -124,7 +125,8 @@ func (t tree) value(name string, elem ...string) string {
 	return ""
 }
 
-// kibibytes reads a size as /proc/meminfo writes it, "24684092 kB", in bytes; 0 where it is none.
+// kibibytes reads a size in the form of /proc/meminfo, "24684092 kB", in bytes; 0 if it has
+// another form.
 func kibibytes(s string) int64 {
 	n, err := strconv.ParseInt(strings.TrimSuffix(s, " kB"), 10, 64)
 	if err != nil || n < 0 || n > 1<<52 {

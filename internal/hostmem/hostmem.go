@@ -1,15 +1,15 @@
-// Package hostmem makes the buffers that a run moves: page aligned, outside the
-// garbage collector's heap, and on request in huge pages or locked in memory.
+// Package hostmem allocates the buffers that a run moves: page aligned, outside the garbage
+// collector's heap, and optionally in huge pages or locked in memory.
 package hostmem
 
 import "errors"
 
-// ErrNoMemory is returned when the system does not give the memory.
+// ErrNoMemory is returned when the system refuses the memory.
 var ErrNoMemory = errors.New("not enough memory")
 
-// Options says what kind of memory is wanted. The zero value is plain memory.
+// Options selects the kind of memory. The zero value is plain memory.
 type Options struct {
-	HugePages bool // ask the kernel for transparent huge pages
+	HugePages bool // request transparent huge pages from the kernel
 	Lock      bool // keep the memory from being swapped out
 }
 
@@ -19,7 +19,7 @@ type Buffer struct {
 	free  func() error
 }
 
-// Close gives the memory back.
+// Close frees the memory.
 func (b *Buffer) Close() error {
 	free := b.free
 	b.Bytes, b.free = nil, nil

@@ -8,7 +8,7 @@ import (
 	"kvbench/internal/units"
 )
 
-// Alloc returns size bytes of zeroed memory. Its pages come in as they are first written.
+// Alloc returns size bytes of zeroed memory. Its pages are mapped at their first write.
 func Alloc(size int64, o Options) (*Buffer, error) {
 	if size == 0 {
 		return &Buffer{}, nil

@@ -7,9 +7,8 @@ import (
 	"runtime"
 )
 
-// Alloc returns size bytes of zeroed memory. Its pages come in as they are first
-// written. Huge
-// pages and locking are there on Linux only.
+// Alloc returns size bytes of zeroed memory. Its pages are mapped at their first write.
+// Huge pages and locking exist on Linux only; it returns an error for them.
 func Alloc(size int64, o Options) (*Buffer, error) {
 	if o.HugePages || o.Lock {
 		return nil, fmt.Errorf("allocate huge or locked pages on %s: only Linux has them here", runtime.GOOS)

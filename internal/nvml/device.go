@@ -5,13 +5,13 @@ import (
 	"unsafe"
 )
 
-// device is a GPU, whether or not CUDA_VISIBLE_DEVICES hides it: NVML does not ask.
+// device is a GPU. NVML ignores CUDA_VISIBLE_DEVICES, so it may be hidden from CUDA.
 type device struct {
 	library *Library
 	handle  uintptr // an nvmlDevice_t
 }
 
-// device finds a GPU by its UUID, as nvidia-smi -L spells it.
+// device finds a GPU by its UUID in the form of nvidia-smi -L.
 func (l *Library) device(uuid string) (device, error) {
 	var handle uintptr
 	text := append([]byte(uuid), 0)
@@ -21,14 +21,14 @@ func (l *Library) device(uuid string) (device, error) {
 	return device{l, handle}, nil
 }
 
-// number makes a call that answers with an unsigned int.
+// number makes a call that returns an unsigned int.
 func (d device) number(s symbol) (uint32, error) {
 	var out uint32
 	err := d.library.call(s, d.handle, uintptr(unsafe.Pointer(&out)))
 	return out, err
 }
 
-// numberOf is number for a call that takes one thing more: a link, or a device.
+// numberOf is number for a call with one more argument: a link, or a device.
 func (d device) numberOf(s symbol, what uintptr) (uint32, error) {
 	var out uint32
 	err := d.library.call(s, d.handle, what, uintptr(unsafe.Pointer(&out)))
@@ -48,7 +48,7 @@ type pciAddress struct{ domain, bus, device uint32 }
 
 func (p *pciInfo) address() pciAddress { return pciAddress{p.domain, p.bus, p.device} }
 
-// address is where the GPU itself sits.
+// address is the GPU's place on the PCI bus.
 func (d device) address() (pciAddress, error) {
 	var out pciInfo
 	err := d.library.call(symGetPCIInfo, d.handle, uintptr(unsafe.Pointer(&out)))

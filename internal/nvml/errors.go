@@ -11,25 +11,25 @@ var (
 	// ErrNotBuilt is returned by builds that cannot load a library.
 	ErrNotBuilt = errors.New("built without NVML: it needs a build for Linux on amd64 or arm64 without the tag static")
 
-	// ErrNoLibrary is returned where libnvidia-ml.so.1 is not found or does not load.
+	// ErrNoLibrary is returned when libnvidia-ml.so.1 is not found or does not load.
 	ErrNoLibrary = errors.New("no NVML")
 
 	// ErrTooOld is returned by a call that the loaded library lacks.
 	ErrTooOld = errors.New("NVIDIA driver too old: its NVML lacks")
 
-	// ErrUnclear is returned where NVML answers and the answers do not tell what
-	// joins two GPUs.
+	// ErrUnclear is returned when NVML's answers do not determine the link between two
+	// GPUs.
 	ErrUnclear = errors.New("NVML does not say")
 
-	// ErrOneGPU is returned where a GPU's link to itself is asked for.
+	// ErrOneGPU is returned when the link of a GPU to itself is requested.
 	ErrOneGPU = errors.New("no link joins a GPU to itself")
 )
 
-// Result is an nvmlReturn_t: what a call returned. As an error it is a target for
+// Result is an nvmlReturn_t, the result of a call. As an error it is a target for
 // errors.Is.
 type Result uint32
 
-// The results that somebody acts on.
+// The results that callers handle.
 const (
 	success         Result = 0
 	uninitialized   Result = 1
@@ -39,11 +39,11 @@ const (
 
 func (r Result) Error() string { return fmt.Sprintf("NVML error %d", uint32(r)) }
 
-// Error is a call of NVML's that failed.
+// Error is a failed call of NVML.
 type Error struct {
 	Call   string
 	Result Result
-	Text   string // NVML's words for it, such as Not Supported; empty where it has none
+	Text   string // NVML's text, such as Not Supported; empty if it has none
 }
 
 func (e *Error) Error() string {
@@ -56,7 +56,8 @@ func (e *Error) Error() string {
 // Is reports whether target is e's Result.
 func (e *Error) Is(target error) bool { return e.Result == target }
 
-// noLibrary says why the library did not load. The linker's own words name it.
+// noLibrary returns the error of loading the library. The linker's message already names
+// it.
 func noLibrary(err error) error {
 	if errors.Is(err, dynlib.ErrNotBuilt) {
 		return ErrNotBuilt

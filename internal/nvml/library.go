@@ -8,18 +8,18 @@ import (
 	"kvbench/internal/dynlib"
 )
 
-// libraryName is how every Linux distribution names the library.
+// libraryName is the name of the library in every Linux distribution.
 const libraryName = "libnvidia-ml.so.1"
 
-// Library is the loaded library. Its methods are safe for concurrent use, as NVML's
-// calls are.
+// Library is the loaded library. Its methods are safe for concurrent use, as NVML's calls
+// are.
 type Library struct {
 	functions [symbolCount]uintptr
 }
 
-// Open loads the library and starts it, once a process and for its life: later calls
-// return the first one's result. Its error wraps ErrNotBuilt, ErrNoLibrary or
-// ErrTooOld, or is an *Error of nvmlInit_v2.
+// Open loads the library and starts it, once a process and for its life: later calls return
+// the first one's result. The error wraps ErrNotBuilt, ErrNoLibrary or ErrTooOld, or is an
+// *Error of nvmlInit_v2.
 var Open = sync.OnceValues(load)
 
 func load() (*Library, error) {
@@ -37,8 +37,8 @@ func load() (*Library, error) {
 	return l, nil
 }
 
-// call calls NVML. What its pointer arguments point to stays in place for the call,
-// which the directive sees to.
+// call calls NVML. The directive keeps the memory of its pointer arguments in place for the
+// call.
 //
 //go:uintptrescapes
 func (l *Library) call(s symbol, args ...uintptr) error {
@@ -52,7 +52,7 @@ func (l *Library) call(s symbol, args ...uintptr) error {
 	return &Error{Call: symbols[s], Result: r, Text: l.text(r)}
 }
 
-// text asks NVML for its words for a result.
+// text returns NVML's text for a result.
 func (l *Library) text(r Result) string {
 	if l.functions[symErrorString] == 0 {
 		return ""
@@ -61,6 +61,6 @@ func (l *Library) text(r Result) string {
 	if at == 0 {
 		return ""
 	}
-	// A constant of the library's: it lies outside Go's memory and stays.
+	// The text is a constant of the library, outside Go's memory, and stays valid.
 	return dynlib.String(*(**byte)(unsafe.Pointer(&at)))
 }

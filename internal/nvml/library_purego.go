@@ -4,8 +4,8 @@ package nvml
 
 import "github.com/ebitengine/purego"
 
-// callC calls a C function of integers and pointers and returns what it returned,
-// an integer or a pointer.
+// callC calls a C function of integers and pointers and returns its result, an integer or a
+// pointer.
 //
 //go:uintptrescapes
 func callC(function uintptr, args ...uintptr) uintptr {

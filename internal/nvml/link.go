@@ -5,36 +5,35 @@ import (
 	"strings"
 )
 
-// Link is what joins two GPUs: NVLink, or PCI Express.
+// Link is the connection of two GPUs: NVLink, or PCI Express.
 type Link struct {
-	NVLink    *NVLink // nil where it is PCI Express
+	NVLink    *NVLink // nil if it is PCI Express
 	Topology  Topology
-	Own, Peer PCIe // the two ends of a way over PCI Express
+	Own, Peer PCIe // the two ends of a path over PCI Express
 }
 
-// NVLink is one or more links between two GPUs, or of each to switches that join them.
+// NVLink is one or more links between two GPUs, or from each to the switches between them.
 type NVLink struct {
-	Generation int  // such as 4 on an H100; 0 where NVML leaves it open
-	Links      int  // that are up; through switches, of the GPU that has fewer
+	Generation int  // such as 4 on an H100; 0 if NVML leaves it ambiguous
+	Links      int  // links that are up; through switches, of the GPU with fewer
 	Switch     bool // through NVSwitch
 }
 
-// PCIe is a GPU's link to PCI Express. A GPU that has nothing to do lowers its
-// generation.
+// PCIe is a GPU's link to PCI Express. An idle GPU lowers its generation.
 type PCIe struct {
 	Generation    int `json:"generation"`     // now
-	MaxGeneration int `json:"max_generation"` // that GPU and system can both do
+	MaxGeneration int `json:"max_generation"` // the highest that both GPU and system support
 	Width         int `json:"width"`          // lanes, now
-	MaxWidth      int `json:"max_width"`      // lanes that GPU and system both have
+	MaxWidth      int `json:"max_width"`      // lanes that both GPU and system have
 }
 
-// Topology is the nearest thing above two GPUs on PCI Express.
+// Topology is the nearest common ancestor of two GPUs on PCI Express.
 type Topology struct {
-	Name string // as nvml.h has it: internal, single, multiple, hostbridge, node, system
+	Name string // the name in nvml.h: internal, single, multiple, hostbridge, node, system
 	text string
 }
 
-// Between opens NVML and finds what joins two GPUs: see Library.Link.
+// Between opens NVML and finds the link between two GPUs: see Library.Link.
 func Between(own, peer string) (Link, error) {
 	library, err := Open()
 	if err != nil {
@@ -43,10 +42,10 @@ func Between(own, peer string) (Link, error) {
 	return library.Link(own, peer)
 }
 
-// Link finds what joins two different GPUs, given by their UUIDs. A failed call, or
-// one that the driver lacks, is an error: nothing is guessed. For one GPU the error
-// wraps ErrOneGPU: its NVLinks lead elsewhere. For a MIG instance it wraps ErrUnclear: what
-// NVML says of links is of whole GPUs.
+// Link finds the link between two different GPUs, given by their UUIDs. If a call fails or
+// the driver lacks it, Link returns the error instead of a guess. For one GPU the error
+// wraps ErrOneGPU: its NVLinks lead elsewhere. For a MIG instance it wraps ErrUnclear: NVML
+// reports links of whole GPUs only.
 func (l *Library) Link(own, peer string) (Link, error) {
 	if own == peer {
 		return Link{}, fmt.Errorf("%w: %s", ErrOneGPU, own)
@@ -97,12 +96,12 @@ func (n NVLink) String() string {
 	return text
 }
 
-// String has the generation that the link rises to under load, and the lanes that it
-// has now: a slot with fewer, or a bad contact, costs as many.
+// String has the generation that the link reaches under load, and its current lanes: a slot
+// with fewer lanes, or a bad contact, really costs them.
 func (p PCIe) String() string { return fmt.Sprintf("PCIe %d x%d", p.MaxGeneration, p.Width) }
 
-// slower is the link of the two that carries less; of equals the older one. From one
-// generation to the next the rate of a lane about doubles.
+// slower is the link that carries less; of equals the older one. The rate of a lane about
+// doubles from one generation to the next.
 func (p PCIe) slower(q PCIe) PCIe {
 	a, b := p.Width<<p.MaxGeneration, q.Width<<q.MaxGeneration
 	if b < a || b == a && q.MaxGeneration < p.MaxGeneration {

@@ -7,31 +7,30 @@ import (
 	"unsafe"
 )
 
-// maxNVLinks is the most that nvml.h has room for (NVML_NVLINK_MAX_LINKS; 18 in older
-// headers). GPUs have fewer: links that one lacks are refused with InvalidArgument or
-// NotSupported.
+// maxNVLinks is the most links in nvml.h (NVML_NVLINK_MAX_LINKS; 18 in older headers). GPUs
+// have fewer. For the others calls return InvalidArgument or NotSupported.
 const maxNVLinks = 36
 
 // enabled is the state of a link that is up (NVML_FEATURE_ENABLED).
 const enabled = 1
 
-// What an nvmlIntNvLinkDeviceType_t says is at the other end of a link.
+// Values of nvmlIntNvLinkDeviceType_t: the device at the other end of a link.
 const (
 	remoteGPU    = 0
 	remoteSwitch = 2
 )
 
-// nvlinks are a GPU's links that are up, by what is at their other end.
+// nvlinks counts a GPU's links that are up, by the device at their other end.
 type nvlinks struct {
 	some     bool // the GPU has NVLinks, up or not
 	toGPU    map[pciAddress]int
 	toSwitch int
-	version  uint32 // as nvmlDeviceGetNvLinkVersion counts; of the first link
+	version  uint32 // of the first link, in the form of nvmlDeviceGetNvLinkVersion
 	up       int
-	unnamed  error // why the other end of a link is not known, or nil
+	unnamed  error // the reason if the other end of a link is unknown, or nil
 }
 
-// nvlinks looks at each of a GPU's links.
+// nvlinks reads each of a GPU's links.
 func (d device) nvlinks() (nvlinks, error) {
 	found := nvlinks{toGPU: make(map[pciAddress]int)}
 	for link := range uintptr(maxNVLinks) {
@@ -59,8 +58,8 @@ func (d device) nvlinks() (nvlinks, error) {
 	return found, nil
 }
 
-// follow adds what a link leads to. Older drivers (450, say) do not tell switches from
-// GPUs, but do say where a GPU sits.
+// follow adds a link's other end. Older drivers (450, for example) do not distinguish
+// switches from GPUs, but do report the address of a GPU.
 func (d device) follow(link uintptr, found *nvlinks) error {
 	kind, err := d.numberOf(symGetNVLinkRemoteDeviceType, link)
 	if err == nil && kind == remoteSwitch {
@@ -71,7 +70,7 @@ func (d device) follow(link uintptr, found *nvlinks) error {
 	if err := d.library.call(symGetNVLinkRemotePCIInfo, d.handle, link, uintptr(unsafe.Pointer(&at))); err != nil {
 		return err
 	}
-	found.toGPU[at.address()]++ // or another thing there, which is no peer of any GPU
+	found.toGPU[at.address()]++ // or another device there, which is no peer of any GPU
 	if err == nil && kind != remoteGPU {
 		err = fmt.Errorf("%w what NVLink %d leads to (type %d)", ErrUnclear, link, kind)
 	}
@@ -95,9 +94,9 @@ func (d device) reaches(peer device) (bool, error) {
 	return status == ok, nil
 }
 
-// nvlink is the NVLink that joins two GPUs, or nil where none does. The GPUs are asked
-// for their links first, and then NVML whether it lets the two reach each other over
-// them: switches may be partitioned, and links that are down may be asleep.
+// nvlink returns the NVLink between two GPUs, or nil if there is none. It first reads the
+// GPUs' links, and then whether NVML lets the two reach each other over them: switches may
+// be partitioned, and links that are down may be asleep.
 func (d device) nvlink(peer device) (*NVLink, error) {
 	own, err := d.nvlinks()
 	if err != nil || !own.some {

@@ -12,7 +12,7 @@ var topologies = map[uint32]Topology{
 	50: {"system", "between NUMA nodes"},
 }
 
-// pcie is a GPU's own link to PCI Express.
+// pcie is a GPU's link to PCI Express.
 func (d device) pcie() (PCIe, error) {
 	var p PCIe
 	for _, ask := range []struct {
@@ -33,7 +33,7 @@ func (d device) pcie() (PCIe, error) {
 	return p, nil
 }
 
-// topology is what two GPUs' way over PCI Express goes through.
+// topology is the nearest common ancestor of two GPUs on PCI Express.
 func (d device) topology(peer device) (Topology, error) {
 	level, err := d.numberOf(symGetTopologyCommonAncestor, peer.handle)
 	if err != nil {

@@ -1,6 +1,6 @@
 package nvml
 
-// symbol is a call of NVML's.
+// symbol is a call of NVML.
 type symbol int
 
 const (
@@ -22,8 +22,8 @@ const (
 	symbolCount
 )
 
-// symbols gives each call's name in the library, with the version that the headers
-// add to it.
+// symbols gives each call's name in the library, with the version suffix that the headers
+// add.
 var symbols = [symbolCount]string{
 	symInit:                      "nvmlInit_v2",
 	symErrorString:               "nvmlErrorString",

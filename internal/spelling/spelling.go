@@ -1,8 +1,9 @@
-// Package spelling finds what somebody may have meant. Whatever reads names calls it.
+// Package spelling measures the similarity of names, for suggestions in the errors of
+// parsers.
 package spelling
 
-// Distance is Levenshtein's: how many bytes must be put in, left out or changed to make
-// one of the other.
+// Distance is Levenshtein's: the least number of bytes to insert, delete or change to turn
+// one string into the other.
 func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -1,10 +1,9 @@
-// Package units reads and prints the quantities of the command line: bytes,
-// byte rates, token counts. Inside the program they are base units (bytes,
-// bytes a second, tokens); a scale exists only in what a person types or reads.
+// Package units reads and prints the quantities of the command line: bytes, byte rates,
+// token counts. Inside the program they are in base units (bytes, bytes a second, tokens).
+// Only input and output are scaled.
 //
-// Decimal prefixes mean powers of 1000 (GB, Gbit/s) and binary ones powers of
-// 1024 (GiB). Token counts are the exception that the field has made: 4K tokens
-// are 4096.
+// Decimal prefixes mean powers of 1000 (GB, Gbit/s) and binary ones powers of 1024 (GiB).
+// Token counts follow the field's exception: 4K tokens are 4096.
 package units
 
 import (
@@ -34,8 +33,8 @@ var rateScale = map[string]float64{
 	"bps": 1.0 / 8, "kbps": 1e3 / 8, "mbps": 1e6 / 8, "gbps": 1e9 / 8, "tbps": 1e12 / 8,
 }
 
-// ParseBytes reads a size such as 4096, 64MiB, 1.5GB or 2g (binary, as the
-// short suffixes of other tools are) and returns bytes.
+// ParseBytes reads a size such as 4096, 64MiB, 1.5GB or 2g and returns bytes. Short
+// suffixes are binary, as in other tools.
 func ParseBytes(s string) (int64, error) {
 	n, err := parse(s, byteScale, "bytes such as 4096, 64MiB or 1GB")
 	return int64(n), err
@@ -50,8 +49,8 @@ func ParseTokens(s string) (int64, error) {
 	return int64(n), err
 }
 
-// ParseRate reads a rate such as 100Gbit/s, 12.5GB/s or 10gbps and returns
-// bytes a second. A bare number has no unit and is refused.
+// ParseRate reads a rate such as 100Gbit/s, 12.5GB/s or 10gbps and returns bytes a second.
+// A bare number is an error: it has no unit.
 func ParseRate(s string) (float64, error) {
 	return parse(s, rateScale, "a rate such as 100Gbit/s or 12.5GB/s")
 }
@@ -93,8 +92,7 @@ func Rate(bytesPerSecond float64) string { return decimal(bytesPerSecond, "B/s")
 // BitRate prints bytes a second as a link's bit rate: 100 Gbit/s.
 func BitRate(bytesPerSecond float64) string { return decimal(bytesPerSecond*8, "bit/s") }
 
-// Seconds prints a time span with a unit that keeps four significant digits
-// readable: 26.84 ms.
+// Seconds prints a time span with the unit that suits four significant digits: 26.84 ms.
 func Seconds(s float64) string {
 	switch {
 	case s == 0:
@@ -105,7 +103,7 @@ func Seconds(s float64) string {
 	return scaled(s*1e9, 1000, []string{"ns", "µs", "ms", "s"})
 }
 
-// Tokens prints a token count, with K where it is a whole multiple of 1024.
+// Tokens prints a token count, with K if it is a multiple of 1024.
 func Tokens(n int64) string {
 	if n >= 1024 && n%1024 == 0 {
 		return strconv.FormatInt(n/1024, 10) + "K"

@@ -1,11 +1,10 @@
-// Package testdouble builds libraries that stand in for libcuda.so.1 and
-// libnvidia-ml.so.1 in tests, and starts a test binary again with them in the
-// driver's place. What they know of devices is in libcuda/double.h and
-// libnvml/nvml.c. They are test doubles: they have the names, signatures and error
-// codes of the driver's calls over plain memory, and say nothing about speed.
+// Package testdouble builds libraries that replace libcuda.so.1 and libnvidia-ml.so.1 in
+// tests, and restarts a test binary with them in the driver's place. Their devices are
+// defined in libcuda/double.h and libnvml/nvml.c. The libraries have the names, signatures
+// and error codes of the driver's calls over plain memory. Their speed means nothing.
 //
-// Packages that use internal/cudadrv or internal/nvml call Main from their TestMain.
-// No package of the product imports this one.
+// Packages that use internal/cudadrv or internal/nvml call Main from their TestMain. No
+// package of the product imports this one.
 package testdouble
 
 import (
@@ -28,14 +27,15 @@ import (
 var sources embed.FS
 
 const (
-	// libraryPath is where the dynamic linker looks first.
+	// libraryPath is the variable with the first directories that the dynamic linker
+	// searches.
 	libraryPath = "LD_LIBRARY_PATH"
-	// selector says what the tests run against: nothing for the double, "none" for
-	// the machine's driver. The process that Main starts has the double's folder in it.
+	// selector selects the library under the tests: empty for the double, "none" for the
+	// machine's driver. In the process that Main starts it holds the double's folder.
 	selector = "CUDA_DOUBLE"
 	// owner is the ID of the process that removes the double's folder.
 	owner = "CUDA_DOUBLE_OWNER"
-	// requirement is KVBENCH_REQUIRE's word for the double.
+	// requirement is the word for the double in KVBENCH_REQUIRE.
 	requirement = "cuda-double"
 )
 
@@ -91,9 +91,9 @@ func compile(command []string, folder, library string) error {
 	return nil
 }
 
-// Main runs a package's tests against the double: it builds it and puts the test
-// binary, started again with it, in this process's place. Where there is no C
-// compiler the tests run without, and Need skips.
+// Main runs a package's tests against the double: it builds the double and replaces this
+// process by the test binary, restarted with it. Without a C compiler the tests run without
+// the double, and Need skips.
 func Main(m *testing.M) int {
 	if os.Getenv(selector) == "" {
 		err := again() // returns only if it fails
@@ -110,11 +110,11 @@ func Main(m *testing.M) int {
 	return status
 }
 
-// missing says why there is no double.
+// missing is the reason if there is no double.
 var missing error
 
-// Need skips a test where there is no double, or fails it where KVBENCH_REQUIRE
-// names cuda-double.
+// Need skips a test if there is no double, or fails it if KVBENCH_REQUIRE contains
+// cuda-double.
 func Need(t testing.TB) {
 	t.Helper()
 	if missing != nil {
@@ -122,7 +122,7 @@ func Need(t testing.TB) {
 	}
 }
 
-// Only is Need for a test that looks at what the double alone has, or makes it fail.
+// Only is Need for a test that uses features of the double alone, or makes it fail.
 func Only(t testing.TB) {
 	t.Helper()
 	Need(t)
@@ -131,9 +131,9 @@ func Only(t testing.TB) {
 	}
 }
 
-// AsOnADriver runs the tests of this binary whose names match run as scripts/gpu-check
-// does: the double is taken for the machine's driver, and there is no C compiler. They
-// fail if they look at what the double alone has, or need more than a driver.
+// AsOnADriver runs the matching tests of this binary as scripts/gpu-check does: the double
+// takes the place of the machine's driver, and there is no C compiler. The tests fail if
+// they use features of the double alone, or need more than a driver.
 func AsOnADriver(t *testing.T, run string, env ...string) {
 	t.Helper()
 	Only(t)
@@ -145,10 +145,10 @@ func AsOnADriver(t *testing.T, run string, env ...string) {
 	}
 }
 
-// Real reports whether the tests run against the machine's own driver.
+// Real reports whether the tests run against the machine's driver.
 func Real() bool { return os.Getenv(selector) == "none" }
 
-// again starts this test binary with the double, in this process's place.
+// again replaces this process by the test binary with the double.
 func again() error {
 	dir, err := os.MkdirTemp("", "kvbench-double")
 	if err != nil {
@@ -161,15 +161,15 @@ func again() error {
 	return err
 }
 
-// environment is this process's environment with the library of dir in the
-// driver's place, and this process as the one that removes dir.
+// environment is this process's environment with the library of dir in the driver's place,
+// and this process as the owner that removes dir.
 func environment(dir string) []string {
 	path := dir
 	if before := os.Getenv(libraryPath); before != "" {
 		path += ":" + before
 	}
 	set := []string{libraryPath + "=" + path, selector + "=" + dir, owner + "=" + strconv.Itoa(os.Getpid())}
-	// Of two values of a variable, the first would count.
+	// If a variable had two values, the first would count.
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
 		return slices.ContainsFunc(set, func(s string) bool { return strings.HasPrefix(s, name+"=") })
@@ -177,8 +177,8 @@ func environment(dir string) []string {
 	return append(env, set...)
 }
 
-// Command is this test binary started again, with the same double and further
-// variables, by which the package's TestMain knows what to do.
+// Command runs this test binary again with the same double. The package's TestMain selects
+// the task by the further variables.
 func Command(more ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", "-test.run=^$")
 	cmd.Env = append(append(os.Environ(), atOnce()), more...)
