@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -500,5 +501,36 @@ func BenchmarkFitCost(b *testing.B) {
 		if _, err := FitCost(s, FitOptions{}); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// TestHeldOutIsNotSeen: the prediction of a size that is left out must not depend on that
+// size's own times. They are doubled here, and only the prediction with them may change.
+func TestHeldOutIsNotSeen(t *testing.T) {
+	const inner = 8 << 20
+	residual := func(factor float64) Residual {
+		var samples []Sample
+		for _, bytes := range []int64{1 << 20, 2 << 20, 4 << 20, inner, 16 << 20, 32 << 20} {
+			seconds := 1e-4 + float64(bytes)/1e9
+			if bytes == inner {
+				seconds *= factor
+			}
+			for _, noise := range []float64{0.99, 0.995, 1, 1.005, 1.01} {
+				samples = append(samples, Sample{Transfers: 1, Descriptors: 1, Bytes: bytes, Seconds: seconds * noise})
+			}
+		}
+		f, err := FitCost(samples, FitOptions{Plain: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(f.Residuals, func(r Residual) bool { return r.Bytes == inner })
+		return f.Residuals[i]
+	}
+	once, twice := residual(1), residual(2)
+	if once.Seconds*2 != twice.Seconds || once.Fitted == twice.Fitted {
+		t.Fatalf("the fit of all points did not see the change: %+v, %+v", once, twice)
+	}
+	if once.HeldOut != twice.HeldOut {
+		t.Errorf("held out: %.9g s, and %.9g s with doubled times", once.HeldOut, twice.HeldOut)
 	}
 }

@@ -67,6 +67,9 @@ func TestHandshake(t *testing.T) {
 		{name: "no token", want: ""},
 		{name: "same token", producer: Options{Token: "a"}, consumer: Options{Token: "a"}},
 		{name: "wrong token", producer: Options{Token: "a"}, consumer: Options{Token: "b"}, want: "wrong token", refused: true},
+		{name: "token of which the other is a prefix", producer: Options{Token: "token"}, consumer: Options{Token: "token-2"}, want: "wrong token", refused: true},
+		{name: "token that is a prefix of the other", producer: Options{Token: "token-2"}, consumer: Options{Token: "token"}, want: "wrong token", refused: true},
+		{name: "token of another end", producer: Options{Token: strings.Repeat("x", 99) + "a"}, consumer: Options{Token: strings.Repeat("x", 99) + "b"}, want: "wrong token", refused: true},
 		{name: "token missing", consumer: Options{Token: "b"}, want: "asks for a token", refused: true},
 		{name: "token not wanted", producer: Options{Token: "a"}, want: "asks for no token", refused: true},
 		{name: "TLS", producer: Options{Token: "a"}, consumer: Options{Token: "a"}, tlsP: true, tlsC: true},
@@ -184,6 +187,61 @@ func TestStrangers(t *testing.T) {
 func TestDialNobody(t *testing.T) {
 	if _, err := Dial(t.Context(), testenv.DeadAddress(t), Options{}); err == nil || !strings.Contains(err.Error(), "is `kvbench consumer` running") {
 		t.Errorf("Dial of a closed port: %v", err)
+	}
+}
+
+// TestPartsOfAProof: a consumer refuses a proof that is cut short or goes on, and so does a
+// producer.
+func TestPartsOfAProof(t *testing.T) {
+	const token = "secret"
+	for _, cut := range []func([]byte) []byte{
+		func(mac []byte) []byte { return mac[:1] },
+		func(mac []byte) []byte { return mac[:len(mac)-1] },
+		func(mac []byte) []byte { return append(mac, 0) },
+		func(mac []byte) []byte { return append(mac, mac...) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			near, far := testenv.Pipe()
+			refused := make(chan error, 1)
+			go func() {
+				_, err := Accept(context.Background(), far, Options{Token: token})
+				refused <- err
+			}()
+			c := newConn(near)
+			defer c.Close()
+			mine := newHello(Options{Token: token})
+			var theirs hello
+			err := errors.Join(c.Send(kindHello, mine), c.Expect(kindHello, &theirs, time.Minute))
+			mac := prove(token, "producer", mine.Nonce, theirs.Nonce, nil)
+			if err := errors.Join(err, c.Send(kindProof, proof{MAC: cut(mac)})); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-refused; !errors.Is(err, ErrRefused) {
+				t.Errorf("%d bytes of a proof of %d: %v, want a refusal", len(cut(mac)), len(mac), err)
+			}
+		})
+		synctest.Test(t, func(t *testing.T) {
+			near, far := testenv.Pipe()
+			refused := make(chan error, 1)
+			go func() {
+				dial := func(context.Context, string, string) (net.Conn, error) { return near, nil }
+				_, err := Dial(context.Background(), "127.0.0.1:9400", Options{Token: token, DialContext: dial})
+				refused <- err
+			}()
+			c := newConn(far)
+			defer c.Close()
+			mine := newHello(Options{Token: token})
+			var theirs hello
+			var theirProof proof
+			err := errors.Join(c.Expect(kindHello, &theirs, time.Minute), c.Send(kindHello, mine), c.Expect(kindProof, &theirProof, time.Minute))
+			mac := prove(token, "consumer", theirs.Nonce, mine.Nonce, nil)
+			if err := errors.Join(err, c.Send(kindProof, proof{MAC: cut(mac)})); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-refused; !errors.Is(err, ErrRefused) {
+				t.Errorf("%d bytes of the consumer's proof of %d: %v, want a refusal", len(cut(mac)), len(mac), err)
+			}
+		})
 	}
 }
 
