@@ -1,5 +1,8 @@
 # Sourced by the scripts beside it: runs their steps, each with its time.
 
+# No test may be skipped because a machine of CI lacks one of these.
+export KVBENCH_REQUIRE=netns,pidns,mount,cuda-double,cuda-vmm,nvml,rdma,vm
+
 names=() times=()
 
 # step COMMAND...: runs it and ends the script if it fails.

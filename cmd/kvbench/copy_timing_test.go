@@ -126,8 +126,7 @@ func sendCopies(mode string) error {
 			seconds = append(seconds, time.Since(begin).Seconds())
 		}
 	}
-	slices.Sort(seconds)
-	fmt.Println(seconds[len(seconds)/2], seconds[0])
+	fmt.Println(median(seconds), slices.Min(seconds))
 	return nil
 }
 

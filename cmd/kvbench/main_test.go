@@ -58,9 +58,7 @@ func TestMain(m *testing.M) {
 	}
 	// From here on, whatever starts this binary means kvbench.
 	os.Setenv(asKVBench, "1")
-	// The race detector lets a process sleep for a second at its end, so that other
-	// threads can print their reports. Each process of these tests would.
-	os.Setenv("GORACE", strings.TrimSpace(os.Getenv("GORACE")+" atexit_sleep_ms=0"))
+	os.Setenv(testenv.EndAtOnce())
 	// Flags that a developer keeps in the environment are not part of a test.
 	for _, v := range os.Environ() {
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "KVBENCH_") && name != testenv.RequireVar {

@@ -15,6 +15,13 @@ import (
 // skipped.
 const RequireVar = "KVBENCH_REQUIRE"
 
+// EndAtOnce is the variable, with its value, that ends a child process of a test when it is
+// done. The race detector's runtime otherwise sleeps for a second first, so that other
+// threads can print their reports.
+func EndAtOnce() (name, value string) {
+	return "GORACE", strings.TrimSpace(os.Getenv("GORACE") + " atexit_sleep_ms=0")
+}
+
 // Skip ends a test that needs a feature missing from this machine or build. It skips
 // the test with the reason, or fails it if RequireVar lists need.
 func Skip(tb testing.TB, need, reason string) {

@@ -175,11 +175,18 @@ func inTime(t *testing.T, doing string, f func()) {
 // served is the initiator of a connection to a peer of its own.
 func served(t *testing.T, l transport.Listener, lane string) (transport.Initiator, *peer) {
 	t.Helper()
+	return servedBy(t, l, lane, func() (transport.Initiator, error) { return l.AcceptInitiator(t.Context()) })
+}
+
+// servedBy is served with an accept of the test.
+func servedBy(t *testing.T, l transport.Listener, lane string, accept func() (transport.Initiator, error)) (transport.Initiator, *peer) {
+	t.Helper()
 	accepted := make(chan transport.Initiator, 1)
 	go func() {
-		in, err := l.AcceptInitiator(t.Context())
+		in, err := accept()
 		if err != nil {
 			t.Error(err)
+			in = nil
 		}
 		accepted <- in
 	}()
@@ -194,26 +201,17 @@ func served(t *testing.T, l transport.Listener, lane string) (transport.Initiato
 // servedWith is served with a peer timeout that begins once the two are connected.
 func servedWith(t *testing.T, l transport.Listener, lane string, timeout time.Duration) (transport.Initiator, *peer) {
 	t.Helper()
-	accepted := make(chan transport.Initiator, 1)
-	go func() { // as AcceptInitiator does
+	return servedBy(t, l, lane, func() (transport.Initiator, error) { // as AcceptInitiator does
 		var in *initiator
 		if err := l.(*listener).answer(t.Context(), rendezvous.Target, func(c *connection) { in = newInitiator(c) }); err != nil {
-			t.Error(err)
-			accepted <- nil
-			return
+			return nil, err
 		}
 		in.engine.do(in.engine.worker.Greet)
 		<-in.greeted
 		in.cfg.PeerTimeout = timeout
 		in.start()
-		accepted <- in
-	}()
-	p := startPeer(t, serving, lane, l.Address())
-	in := <-accepted
-	if in == nil {
-		t.FailNow()
-	}
-	return in, p
+		return in, nil
+	})
 }
 
 // TestLostWhileConnecting: a peer that is killed when the two have met, and UCX has

@@ -18,26 +18,11 @@ func TestTransfersAllocateNothing(t *testing.T) {
 	}
 	var notices [1]transport.Notice
 	var done [1]transport.Completion
-	deliver := func(x transport.Transfer) {
-		if err := in.Post(x); err != nil {
-			t.Fatal(err)
-		}
-		for {
-			n, err := in.Poll(done[:])
-			if err != nil || done[0].Err != nil {
-				t.Fatal(err, done[0].Err)
-			}
-			if n == 1 {
-				return
-			}
-			if err := in.Wait(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
 	for _, op := range []transport.Op{transport.Write, transport.Read} {
 		got := testing.AllocsPerRun(50, func() {
-			deliver(transport.Transfer{Op: op, Local: local, Remote: remote, Descriptors: descs})
+			if c := moveInto(t, in, transport.Transfer{Op: op, Local: local, Remote: remote, Descriptors: descs}, done[:]); c.Err != nil {
+				t.Fatal(c.Err)
+			}
 			if _, err := target.Notifications(t.Context(), notices[:]); err != nil {
 				t.Fatal(err)
 			}

@@ -103,12 +103,18 @@ func must[T any](v T, err error) func(testing.TB) T {
 // move posts a transfer and waits for its completion.
 func move(t testing.TB, in transport.Initiator, x transport.Transfer) transport.Completion {
 	t.Helper()
+	var done [1]transport.Completion
+	return moveInto(t, in, x, done[:])
+}
+
+// moveInto is move with the place of the completion, so that it allocates nothing.
+func moveInto(t testing.TB, in transport.Initiator, x transport.Transfer, done []transport.Completion) transport.Completion {
+	t.Helper()
 	if err := in.Post(x); err != nil {
 		t.Fatal(err)
 	}
-	var done [1]transport.Completion
 	for {
-		n, err := in.Poll(done[:])
+		n, err := in.Poll(done)
 		if n == 1 {
 			return done[0]
 		}

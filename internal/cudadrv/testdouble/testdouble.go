@@ -185,7 +185,8 @@ func Command(more ...string) *exec.Cmd {
 	return cmd
 }
 
-// atOnce is the variable that has a process of a test end when it is done. The race
-// detector would have it sleep for a second first, in case goroutines that outlive the
-// last one that matters race.
-func atOnce() string { return "GORACE=atexit_sleep_ms=0 " + os.Getenv("GORACE") }
+// atOnce is testenv.EndAtOnce as an entry of an environment.
+func atOnce() string {
+	name, value := testenv.EndAtOnce()
+	return name + "=" + value
+}

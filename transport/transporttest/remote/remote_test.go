@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"testing"
 
+	"kvbench/internal/testenv"
 	"kvbench/transport/mem"
 	"kvbench/transport/tcp"
 	"kvbench/transport/transporttest"
@@ -33,8 +34,8 @@ func TestMain(m *testing.M) {
 func start(t *testing.T, child string) *remote.Transport {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	// The race detector would have the child sleep for a second at its end.
-	cmd.Env = append(os.Environ(), childVar+"="+child, "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	variable, value := testenv.EndAtOnce()
+	cmd.Env = append(os.Environ(), childVar+"="+child, variable+"="+value)
 	cmd.Stderr = os.Stderr
 	r, err := remote.Start(cmd)
 	if err != nil {
